@@ -148,7 +148,7 @@ impl World {
             match self.failover.poll(self.now, |_, among| among.first().unwrap_or(PathId(0))) {
                 None => return,
                 Some(Action::Send { request, path, .. }) => self.out.push((request, path)),
-                Some(Action::End { token, .. } | Action::Fail { token, .. }) => self.end(token),
+                Some(Action::Complete { token, .. } | Action::Fail { token, .. }) => self.end(token),
                 Some(Action::ReadAna(_) | Action::Reset(_)) => {}
             }
         }

@@ -281,7 +281,7 @@ fn one_command_deallocates_several_ranges() {
         if !deallocates(place, &device) {
             return;
         }
-        if ns.most_ranges() == 1 {
+        if ns.max_ranges() == 1 {
             assert!(
                 place.is_kernel() || place.is_on_bus(),
                 "{} takes no list of ranges",

@@ -35,19 +35,19 @@ Examples:
   reap sim scenarios/small.toml     compare modes on a simulated machine
   reap run --help                   all options of `reap run`
 
-REAP_LOG sets the log level of messages on stderr, as REAP_LOG=debug or REAP_LOG=warn,reap=debug [default: warn].";
+REAP_LOG sets the log level of messages on stderr, for example REAP_LOG=debug or REAP_LOG=warn,reap=debug [default: warn].";
 
 impl Cli {
-    /// Parses command-line words, the program's name first. A negative number is a value, so that
-    /// its option can say what is wrong with it.
+    /// Parses command-line words, the program's name first. A negative number is accepted as the
+    /// value of an option, so that the option's own check reports what is wrong with it.
     pub fn parse_words(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
         let mut words: Vec<OsString> = words.into_iter().collect();
-        let asked =
+        let command_name =
             words.get(1).map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         let negative = |arg: clap::Arg| {
             if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg }
         };
-        // Help is as wide as the terminal, but at most 100 columns, which are still readable.
+        // Help is as wide as the terminal, but at most 100 columns: longer lines are hard to read.
         let width = usize::from(rows::table::width()).min(100);
         let mut command = Cli::command()
             .mut_subcommands(|sub| sub.mut_args(negative).term_width(width))
@@ -59,11 +59,11 @@ impl Cli {
         let mut run = command.find_subcommand("run").cloned().unwrap_or_default();
         let mut jobs = None;
         // clap cannot parse fio's job options, whose order matters, so they are removed first.
-        if asked == "run" {
-            let own = |name: &str| {
+        if command_name == "run" {
+            let is_own_option = |name: &str| {
                 name == "help" || run.get_arguments().any(|arg| arg.get_long() == Some(name))
             };
-            let (left, taken) = take_jobs(words.split_off(2), own)
+            let (left, taken) = take_jobs(words.split_off(2), is_own_option)
                 .map_err(|why| run.clone().error(ErrorKind::ValueValidation, why))?;
             words.extend(left);
             jobs = taken;
@@ -76,19 +76,19 @@ impl Cli {
                 let tip = format!("the commands are {}", commands.join(", "));
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
             }
-            suggest(&mut error, &command, &asked);
+            suggest(&mut error, &command, &command_name);
             error
         })?;
         let mut cli =
             Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         if let Subcommand::Run(args) = &mut cli.command {
-            // Only global options on the command line are not a job.
-            let begun = jobs
+            // Options before the first --name are defaults for jobs, and not a job themselves.
+            let has_job = jobs
                 .iter()
                 .flat_map(|text| text.lines())
                 .any(|line| line.starts_with('[') && line != "[global]");
-            if args.files.is_empty() && !begun {
-                let why = "no job: give a job file, or a job on the command line, as --name=mine --rw=randread --bs=4k";
+            if args.files.is_empty() && !has_job {
+                let why = "there is no job; give a job file, or a job on the command line, for example --name=mine --rw=randread --bs=4k";
                 return Err(run.error(ErrorKind::MissingRequiredArgument, why));
             }
             args.jobs = jobs;
@@ -97,8 +97,9 @@ impl Cli {
     }
 }
 
-/// Adds a tip to the error for an unknown option: the subcommand that has it, or a similar name. It
-/// replaces clap's own tip, which is the most similar option of this command even if not similar.
+/// Adds a tip to the error for an unknown option: the subcommand that has the option, or a similar
+/// name. The tip replaces that of clap, which names the nearest option of this command even if it
+/// is not similar.
 fn suggest(error: &mut clap::Error, all: &clap::Command, command: &str) {
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) =
         (error.kind(), error.get(ContextKind::InvalidArg))
@@ -113,7 +114,7 @@ fn suggest(error: &mut clap::Error, all: &clap::Command, command: &str) {
     error.remove(ContextKind::Suggested);
     // An option of earlier versions.
     if name == "latency-price" {
-        let tip = "it is no more; n of C · Lⁿ is a parameter of the mode: --completion or --modes 'adaptive?delay-exponent=3'";
+        let tip = "it was removed; give the mode a parameter instead, --completion or --modes 'adaptive?delay-exponent=N': adaptive minimises C · Lᴺ";
         error.remove(ContextKind::SuggestedArg);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
         return;
@@ -130,7 +131,7 @@ fn suggest(error: &mut clap::Error, all: &clap::Command, command: &str) {
         }
         return;
     } else if fio::option(&name).is_some() {
-        // The same name says more than a similar one.
+        // An fio option of exactly this name is a better tip than a similar option.
         let file = if command == "compare" { ": reap compare job.fio" } else { "" };
         format!("{name} is an option of fio jobs: give it to `reap run`, or in a job file{file}")
     } else {
@@ -159,7 +160,7 @@ pub enum Subcommand {
     Discover(DiscoverArgs),
     /// Check what this machine supports, and how to fix what is missing
     Doctor(DoctorArgs),
-    /// Bind an NVMe drive to vfio-pci instead of nvme, for pcie:BDF
+    /// Bind an NVMe drive to vfio-pci instead of nvme, to use it as pcie:BDF
     Bind(BindArgs),
     /// Bind a drive to the kernel's nvme driver again
     Unbind(UnbindArgs),
@@ -176,7 +177,7 @@ pub enum Subcommand {
 /// `reap bind`
 #[derive(Args, Clone, Debug)]
 pub struct BindArgs {
-    /// PCI address of the drive, as in `lspci -D`: 0000:01:00.0. Refused if a namespace is in use
+    /// PCI address of the drive, as in `lspci -D`: 0000:01:00.0. Fails if a namespace is in use
     pub bdf: Bdf,
     /// Allow this user, by name or UID, to use the drive without root
     #[arg(long, value_name = "NAME")]
@@ -247,15 +248,15 @@ impl DeviceArgs {
     }
 }
 
-/// A URI that parses; it is kept as written, because `{filename}` in it is replaced for each
-/// device.
+/// Checks that a device URI parses, and returns it as written, because `{filename}` in it is
+/// replaced for each device.
 fn device(text: &str) -> Result<String, String> {
     bench::check(text)
         .map(|()| text.to_owned())
         .map_err(|e| format!("column {}: {}", e.column, e.what))
 }
 
-/// How queues are made, and what some modes do in them.
+/// Options for queues: how polling modes share a CPU, and how many hardware queues there are.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct QueueArgs {
     /// What poll and hybrid-* do while other threads want the CPU: naps (sleep for 50 µs), yields
@@ -293,8 +294,8 @@ pub struct RunArgs {
     pub completion: Option<Mode>,
     #[command(flatten)]
     pub queue: QueueArgs,
-    /// A price list that `reap calibrate` wrote here: what a wake-up takes from other work, which
-    /// adaptive counts [default: by kind of machine]
+    /// Price list of `reap calibrate` on this machine, for the CPU cost of a wake-up that adaptive
+    /// includes in what it minimises [default: depends on the kind of machine]
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
     /// Also print histograms of completions per wake-up, and of the time from notification to poll
@@ -355,50 +356,50 @@ pub struct CompareArgs {
     pub file: Option<PathBuf>,
     #[command(flatten)]
     pub device: DeviceArgs,
-    /// Completion modes to compare; the first is what the others are compared with. By default
-    /// interrupt and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; at
-    /// several loads or depths interrupt, irq-poll, hybrid-mean, suspend, poll, and adaptive with
-    /// several delay exponents. On kernel: devices also kernel-iopoll, kernel-hybrid-iopoll and
+    /// Completion modes to compare; the first is the baseline of all ratios. By default interrupt
+    /// and irq-poll, each with and without +submit-check, hybrid-mean, poll, adaptive; at several
+    /// loads or depths interrupt, irq-poll, hybrid-mean, suspend, poll, and adaptive with several
+    /// delay exponents. On kernel: devices also kernel-iopoll, kernel-hybrid-iopoll and
     /// kernel-sqpoll. Parameters follow a question mark and are joined by `&`, as in
     /// 'irq-poll?weight=16&budget=64,adaptive?delay-exponent=1'
     #[arg(long, value_name = "MODE,…", value_delimiter = ',', value_parser = Mode::parse_any)]
     pub modes: Vec<Mode>,
     #[command(flatten)]
     pub queue: QueueArgs,
-    /// CPUs for the job threads, as 0-2,5 [default: of a kernel: device the CPU of its disk's
-    /// interrupt, else of its queue, and where neither is known none in particular; otherwise all
-    /// but one, which is the emulated drive's]
+    /// CPUs for the job threads, for example 0-2,5 [default: for kernel: devices the CPU of the
+    /// disk's interrupt, else of its queue, else any; for embedded devices all but the last, on
+    /// which the device's thread runs]
     // By its path, so that clap does not take each CPU for a value of its own.
     #[arg(long, value_name = "LIST", value_parser = fio::cpus)]
     pub cpus: Option<std::vec::Vec<u32>>,
-    /// Loads to compare at, in per cent of what polling reaches; below 100 I/Os arrive at random
-    /// and wait for nobody
+    /// Loads to compare at, in per cent of the maximum IOPS with mode poll; below 100 the arrival
+    /// times of I/Os are random, and do not depend on completions
     #[arg(long, value_name = "PCT,…", value_delimiter = ',', value_parser = load)]
     pub loads: Vec<f64>,
     /// Queue depths to compare at, of each job thread [default: the job's iodepth]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = whole::<u32>(1..=4096))]
     pub qd: Vec<u32>,
-    /// Compare without and with another thread that wants so much of the host's CPU
+    /// Compare without and with another thread that uses this share of each CPU of the job threads
     #[arg(long, value_name = "PCT", value_parser = percent::<u8>(1..=100))]
     pub background: Option<u8>,
-    /// Pairs of blocks for each comparison; fewer than 30 make wide intervals
+    /// Pairs of measurements for each comparison; fewer than 30 make wide intervals
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = whole::<u32>(1..=10_000))]
     pub repeat: u32,
-    /// Nanoseconds of application work after each completion, to saturate the host on purpose
+    /// Nanoseconds of simulated application work after each completion, to saturate the CPU
     #[arg(long, value_name = "NS", default_value_t = 0, value_parser = whole::<u64>(0..=1_000_000_000))]
     pub host_work: u64,
-    /// A price list that `reap calibrate` wrote here: what a wake-up takes from other work
-    /// [default: by kind of machine]
+    /// Price list of `reap calibrate` on this machine, for the CPU cost of a wake-up that no
+    /// thread's CPU clock counts [default: depends on the kind of machine]
     #[arg(long, value_name = "FILE")]
     pub costs: Option<PathBuf>,
     /// Show all columns: ratios, thread CPU, stolen time, messages, wake-ups, p99.9
     #[arg(long)]
     pub wide: bool,
-    /// Also write the results to this file; `-` is the standard output, and the table goes to
-    /// stderr then
+    /// Also write the results to this file as JSON; `-` is the standard output, and the table is
+    /// then written to stderr
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Also draw the results: a page that needs no network, to be opened in a browser
+    /// Also write the results to this file as an HTML page with charts, which needs no network
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
@@ -413,10 +414,10 @@ Examples:
   reap compare --loads 1,5,10,25,50,75,90,100 --qd 1,4,32,128 --html loads.html
   reap compare --loads 5,50 --background 50 --modes interrupt,poll,adaptive
 
-Blocks of all modes run in random order on one open device; a figure is the median over blocks, with the 95 % interval \
+The modes run in short blocks, in random order on one open device; a figure is the median over blocks, with the 95 % interval \
 of a bootstrap. The first mode runs twice in each round: how far it differs from itself is noise.
-Several loads or depths say first how long they take; Ctrl-C ends it and prints the results so far, \
-a second one ends the program. Status 0: all went well; 1: bad input, an I/O that failed, or a file that could not be written; \
+With several loads or depths the expected duration is printed first. The first Ctrl-C prints the results so far; \
+a second one exits at once. Exit status 0: success; 1: bad input, an I/O failed, or a file could not be written; \
 130: Ctrl-C.";
 
 /// `reap sim`
@@ -427,31 +428,32 @@ pub struct SimArgs {
     /// 32 on one CPU
     #[arg(value_name = "SCENARIO")]
     pub scenario: Option<PathBuf>,
-    /// Completion modes to compare; the first is the baseline [default: the scenario's, or one of
-    /// each kind]
+    /// Completion modes to compare; the first is the baseline [default: those of the scenario, or
+    /// one of each kind]
     #[arg(long, value_name = "MODE,…", value_delimiter = ',')]
     pub modes: Vec<Mode>,
-    /// First seed [default: the scenario's, or 1]
+    /// First seed [default: that of the scenario, or 1]
     #[arg(long, value_name = "N", value_parser = whole::<u64>(0..=u64::MAX))]
     pub seed: Option<u64>,
-    /// Number of seeds; confidence intervals need six [default: the scenario's, or 1]
+    /// Number of seeds; confidence intervals need six [default: that of the scenario, or 1]
     #[arg(long, value_name = "N", value_parser = whole::<u32>(1..=10_000))]
     pub seeds: Option<u32>,
     /// Replay an iolog of version 3 (write_iolog of fio or `reap run`) at its time stamps, instead
     /// of the scenario's jobs; may be repeated, and the logs are then replayed at the same time
     #[arg(long, value_name = "FILE")]
     pub replay: Vec<PathBuf>,
-    /// Price list: bare-metal, vm, or a file of `reap calibrate` [default: the scenario's]
+    /// Price list (the costs of the machine): bare-metal, vm, or a file of `reap calibrate`
+    /// [default: that of the scenario]
     #[arg(long, value_name = "NAME|FILE")]
     pub costs: Option<String>,
-    /// Show all columns, where the CPUs' time goes, and what policies decided
+    /// Show all columns, what the CPU time is spent on, and what policies decided
     #[arg(long)]
     pub wide: bool,
-    /// Also write the results to this file; `-` is the standard output, and the table goes to
-    /// stderr then
+    /// Also write the results to this file as JSON; `-` is the standard output, and the table is
+    /// then written to stderr
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Also draw the results: a page that needs no network, to be opened in a browser
+    /// Also write the results to this file as an HTML page with charts, which needs no network
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
@@ -472,11 +474,12 @@ Exit status 0: success; 1: bad input, or a run violated an invariant of the simu
 #[derive(Args, Debug)]
 #[command(after_help = CALIBRATE_EXAMPLES)]
 pub struct CalibrateArgs {
-    /// Length of the sleeps whose cost is measured, in microseconds: the device's latency for queue
-    /// depth 1, or 1 for high depths. Longer sleeps reach deeper idle states, which cost more
+    /// Length of the sleeps whose cost is measured, in microseconds. Give the device's latency to
+    /// simulate queue depth 1, or 1 to simulate high queue depths: longer sleeps reach deeper idle
+    /// states, which cost more
     #[arg(long, value_name = "US", default_value_t = 15, value_parser = whole::<u64>(1..=10_000))]
     pub sleep_us: u64,
-    /// Write the price list to this file (TOML)
+    /// Write the costs, a price list, to this file (TOML)
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -588,11 +591,11 @@ pub struct DiscoverArgs {
 
 const DISCOVER_EXAMPLES: &str = "\
 Examples:
-  reap discover -a 192.0.2.1        at port 8009, as discovery controllers have it
+  reap discover -a 192.0.2.1        at port 8009, the usual port of discovery controllers
   reap discover -t tcp -a 127.0.0.1 -s 4420 -o json | jq -r '.records[].subnqn'
 
 Options, layout and keys are those of `nvme discover`. An entry is the device tcp://TRADDR:TRSVCID/SUBNQN.
-Status 0: the log was read; 1: the target cannot be reached, or refuses.";
+Exit status 0: the log was read; 1: the target cannot be reached, or refuses the connection.";
 
 /// `reap doctor`
 #[derive(Args, Clone, Debug)]
@@ -606,7 +609,7 @@ pub struct DoctorArgs {
     pub layout: LayoutArgs,
 }
 
-/// The areas that `reap doctor` checks.
+/// What `reap doctor` checks the requirements of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Wanted {
@@ -622,12 +625,12 @@ pub enum Wanted {
 
 const DOCTOR_EXAMPLES: &str = "\
 Examples:
-  reap doctor                       check everything
-  reap doctor --for pcie,trace      check only these
+  reap doctor                       check what kernel: devices need, and pcie: if there is a drive
+  reap doctor --for pcie,trace      check what pcie: devices and `reap trace` need
   reap doctor --json | jq -r '.checks[] | select(.state != \"ok\") | .command'
 
 mem: and file: devices need none of this.
-Exit status 0: nothing required is missing; 1: something is.";
+Exit status 0: nothing required is missing; 1: something required is missing.";
 
 /// `reap serve`
 #[derive(Args, Clone, Debug)]
@@ -649,12 +652,12 @@ pub struct ServeArgs {
     /// address. The NQN is compared; hosts are not authenticated
     #[arg(long, value_name = "HOSTNQN", requires = "tcp")]
     pub allow: Vec<String>,
-    /// The address that discovery names instead of those of --tcp: the one at which hosts behind
-    /// address translation reach them
+    /// The IP address that the discovery log has instead of those of --tcp, for hosts that reach
+    /// them through address translation
     #[arg(long, value_name = "ADDR", requires = "tcp")]
     pub advertise: Option<IpAddr>,
-    /// What happens to the controllers, and when, counted from the first client's connection: a
-    /// file of lines as `at 10s path 0 hold`
+    /// File of timed faults of the controllers, with lines such as `at 10s path 0 hold`; times
+    /// count from the connection of the first client
     #[arg(long, value_name = "FILE")]
     pub script: Option<PathBuf>,
 }
@@ -666,9 +669,9 @@ pub struct CtlArgs {
     /// Socket of `reap serve --vfio-user` (its control socket is SOCKET.ctl), or address of --tcp
     #[arg(value_name = "SOCKET|ADDR:PORT")]
     pub socket: PathBuf,
-    /// status, or fault followed by a fault as in a script
-    #[arg(value_name = "ORDER", required = true, num_args = 1..)]
-    pub order: Vec<String>,
+    /// `status`, or `fault` followed by a fault as in a script
+    #[arg(value_name = "COMMAND", required = true, num_args = 1..)]
+    pub command: Vec<String>,
 }
 
 const CTL_EXAMPLES: &str = "\

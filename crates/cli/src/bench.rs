@@ -7,7 +7,7 @@ mod rig;
 mod target;
 mod worker;
 
-pub use counted::{Counted, PathMark, charge, merge_spans};
+pub use counted::{Counted, PathMark, charge_kernel_workers, merge_spans};
 pub use rig::{Filled, Rig, Setup};
-pub use target::{Allowed, Filenames, PLACEHOLDER, TargetDevice, USUAL, check};
+pub use target::{Allowed, DEFAULT_DEVICE, Filenames, PLACEHOLDER, TargetDevice, check};
 pub use worker::{JobProgress, Ran, Run, ThreadControl, Worker, first_namespace};

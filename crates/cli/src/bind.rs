@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail, ensure};
 use hw::block::{Disk, Users, openers};
-use hw::pci::{Bdf, Bus, CLASS_NVME, Function};
+use hw::pci::{Bdf, CLASS_NVME, Function, SysfsPci};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
@@ -23,7 +23,7 @@ const VFIO_PCI: &str = "vfio-pci";
 
 /// Runs `reap bind`. After an error the drive has its old driver.
 pub fn bind(args: &BindArgs) -> Result<ExitCode> {
-    let bus = Bus::system();
+    let bus = SysfsPci::system();
     let function = controller(&bus, args.bdf)?;
     let bdf = function.bdf;
     let group = function.iommu_group().with_context(|| {
@@ -75,11 +75,11 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
         print_line(&match member.driver().as_deref() {
             None | Some(VFIO_PCI) => {
                 format!(
-                    "IOMMU group {group} has {other} (class {class:06x}h) as well; the group's user has access to it"
+                    "IOMMU group {group} also has {other} (class {class:06x}h), which the user of the group can access as well"
                 )
             }
             Some(driver) => format!(
-                "IOMMU group {group} has {other} (class {class:06x}h, driver `{driver}`) as well, which must be bound to vfio-pci before any device of the group can be used"
+                "IOMMU group {group} also has {other} (class {class:06x}h, driver `{driver}`), which must be bound to vfio-pci before any device of the group can be used"
             ),
         })?;
     }
@@ -89,7 +89,7 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
 
 /// Runs `reap unbind`.
 pub fn unbind(args: &UnbindArgs) -> Result<ExitCode> {
-    let bus = Bus::system();
+    let bus = SysfsPci::system();
     let function = controller(&bus, args.bdf)?;
     let bdf = function.bdf;
     let driver = function.driver();
@@ -104,8 +104,10 @@ pub fn unbind(args: &UnbindArgs) -> Result<ExitCode> {
             let who: Vec<String> =
                 openers(&[path.into()]).into_iter().map(|(_, process)| process).collect();
             let who = if who.is_empty() { String::new() } else { format!(": {}", who.join(", ")) };
-            // Naming the process saves a search with lsof.
-            bail!("{bdf}: IOMMU group {group} is in use by VFIO{who}; end that first")
+            // The process is named, so that the user need not search for it with lsof.
+            bail!(
+                "{bdf}: IOMMU group {group} is in use through VFIO{who}; end the process that uses it first"
+            )
         }
     }
     // Otherwise the kernel's driver would not be probed for the device.
@@ -128,7 +130,7 @@ fn print_line(line: &str) -> Result<()> {
 }
 
 /// The NVMe controller at this address.
-fn controller(bus: &Bus, bdf: Bdf) -> Result<Function> {
+fn controller(bus: &SysfsPci, bdf: Bdf) -> Result<Function> {
     let there = || -> Result<String> {
         let all: Vec<_> = bus
             .controllers()
@@ -171,7 +173,7 @@ fn user(name: &str) -> Result<(String, u32)> {
 }
 
 /// Binds a drive to vfio-pci, or restores its driver.
-fn give(bus: &Bus, function: &Function, driver: Option<&str>) -> Result<()> {
+fn give(bus: &SysfsPci, function: &Function, driver: Option<&str>) -> Result<()> {
     let bdf = function.bdf;
     let held = hold_namespaces(function)?;
     function.set_override(Some(VFIO_PCI)).with_context(|| refused(bdf))?;
@@ -244,8 +246,8 @@ fn disks(function: &Path, subsystems: &Path) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The namespace that an entry of a controller's directory is or is a path to: `nvme0n2` for
-/// `nvme0n2` and for `nvme0c1n2` (a path of subsystem 0). `None` for other entries.
+/// The namespace that an entry of a controller's directory in /sys stands for: `nvme0n2` for
+/// `nvme0n2`, and for `nvme0c1n2`, which is a path to it. `None` for other entries.
 pub fn namespace_of(entry: &str) -> Option<String> {
     let (first, namespace) = entry.strip_prefix("nvme")?.rsplit_once('n')?;
     let name = format!(
@@ -255,7 +257,7 @@ pub fn namespace_of(entry: &str) -> Option<String> {
     is_head(&name).then_some(name)
 }
 
-/// `nvme0n1`, not `nvme0` nor `nvme0c1n1`.
+/// Whether this is the name of a namespace, as `nvme0n1`, and not `nvme0` or `nvme0c1n1`.
 fn is_head(name: &str) -> bool {
     let number =
         |digits: &str| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
@@ -278,7 +280,7 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
 fn users_of(disk: &str) -> String {
     let found = Disk::all(Path::new("/")).into_iter().find(|found| found.name() == disk);
     found.map_or_else(
-        || "the system does not say by whom".to_owned(),
+        || "its user cannot be found".to_owned(),
         |disk| Users::at(Path::new("/")).holders(&disk).join(", "),
     )
 }

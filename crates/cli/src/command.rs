@@ -17,12 +17,13 @@ use crate::{
     bind, calibrate, compare, discover, doctor, id, install, list, output, run, serve, sim, stop,
 };
 
-/// Runs the command `reap`: the whole `main` of a program.
+/// Runs the command `reap`; a program's `main` need only call this.
 pub fn main() -> ExitCode {
     main_with([])
 }
 
-/// The same with custom policies ([`Mode::register`]), which can be named wherever a mode can.
+/// As [`main`], with custom policies ([`Mode::register`]): their names can be given wherever the
+/// name of a mode can.
 pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>) -> ExitCode {
     if let Some(error) = policies.into_iter().find_map(Result::err) {
         output::say(format_args!("error: {error}"));
@@ -31,7 +32,7 @@ pub fn main_with(policies: impl IntoIterator<Item = Result<Mode, RegisterError>>
     let cli = match Cli::parse_words(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
-            // clap reports --help and --version as errors, but they are successes.
+            // clap reports --help and --version as errors, but the exit status has to be 0.
             _ = error.print();
             let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
             return if asked { ExitCode::SUCCESS } else { ExitCode::FAILURE };
@@ -81,7 +82,7 @@ fn trace(args: &TraceArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// An error and its causes in one line, without a cause that the line already ends with.
+/// An error and its causes in one line. A cause with which the line ends already is left out.
 fn explain(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said {
         said if said.is_empty() => cause,
@@ -93,17 +94,17 @@ fn explain(error: &anyhow::Error) -> String {
 /// Prints the library's warnings on stderr, or what `REAP_LOG` selects. NVMe commands that fail are
 /// not logged by default, because the results report them.
 fn log_to_stderr() {
-    const USUAL: &str = "warn,device=error";
+    const DEFAULT_FILTER: &str = "warn,device=error";
     let asked = std::env::var_os("REAP_LOG").map(|words| words.to_string_lossy().into_owned());
     let filter = match asked.as_deref().map(EnvFilter::try_new) {
-        None => USUAL.into(),
+        None => DEFAULT_FILTER.into(),
         Some(Ok(filter)) => filter,
         Some(Err(error)) => {
             let asked = asked.unwrap_or_default();
             output::say(format_args!(
-                "warning: REAP_LOG={asked}: {error}; {USUAL} takes its place; REAP_LOG=debug shows more"
+                "warning: REAP_LOG={asked} is invalid: {error}; using {DEFAULT_FILTER}. REAP_LOG=debug shows more"
             ));
-            USUAL.into()
+            DEFAULT_FILTER.into()
         }
     };
     // If stderr cannot be written, an error about it cannot be printed either.

@@ -70,11 +70,12 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
             .only(&cpus.iter().map(|&cpu| cpu as usize).collect::<Vec<_>>())
             .context("--cpus")?;
     }
-    machine.keep_clear();
+    machine.avoid_device_cpu();
     machine::fine_timers();
     // Checked before devices are opened: these modes belong to io_uring, which embedded devices do
     // not use.
-    if let Some(&mode) = modes.iter().find(|mode| mode.is_the_kernels() && !machine.outside) {
+    if let Some(&mode) = modes.iter().find(|mode| mode.is_the_kernels() && !machine.external_device)
+    {
         bail!(
             "--modes: {}, and the device of these jobs is embedded in this program",
             UnsupportedMode::NotTheKernels(mode)
@@ -84,7 +85,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     // A block runs all job threads at once, so jobs cannot wait for each other.
     if plan.stages > 1 {
         bail!(
-            "the job file has a `stonewall`: compare runs all its jobs at once; keep those that belong together in a file of their own"
+            "the job file has a `stonewall`, but compare runs all jobs at once; put the jobs of each stage into a file of their own"
         );
     }
     let scenes = plan::scenes(args, &jobs, &plan, &filenames.profile()?)?;
@@ -100,7 +101,8 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         args.file.iter().chain(&args.costs).chain(&read).map(PathBuf::as_path),
         &[("--json", args.json.as_deref()), ("--html", args.html.as_deref())],
     )?;
-    // Opened before measuring: a path that cannot be written must not cost a whole run.
+    // Output files are opened before measuring: a path that cannot be written must not cost a whole
+    // run.
     let (json, html) =
         (OptionalOutput::open(args.json.as_deref())?, OptionalOutput::open(args.html.as_deref())?);
 
@@ -113,7 +115,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     };
     let io_uring = uris.iter().any(|uri| uri.starts_with("kernel:"));
     let wake_up = WakeUp::new(costs.as_ref().map(|(costs, path)| (costs, *path)), io_uring);
-    wake_up.set();
+    wake_up.apply();
     let rig = Rig::open(&jobs, &plan, setup, &machine)?;
     let lacks = |mode| {
         rig.devices.iter().find_map(|device| Some(device.unsupported_reason(mode)?.to_string()))
@@ -135,7 +137,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     if plan::is_sweep(args) {
         let seconds = (plan::WHOLE_BLOCK.as_secs_f64() * blocks as f64).ceil();
         say(format_args!(
-            "{blocks} blocks: about {seconds} s, more next to other work. Ctrl-C ends it and prints the results so far."
+            "{blocks} blocks: about {seconds} s, longer if other work runs. Ctrl-C ends the comparison and prints the results so far."
         ));
     }
     let bar = output::bar(blocks, "blocks");
@@ -206,7 +208,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     // The first note is the machine. Next are the devices, unless the title already has all of
     // their description, and remarks about the modes.
     let told = |named: &TargetDevice| {
-        machine.outside || named.words != format!("{} (embedded)", named.uri)
+        machine.external_device || named.words != format!("{} (embedded)", named.uri)
     };
     let lines = if named.iter().any(told) {
         run::device_lines(&named, &rig.devices)
@@ -248,7 +250,7 @@ fn load(args: &CompareArgs) -> Result<Vec<Job>> {
     if let Some(job) = jobs.iter().find(|job| job.verify.as_ref().is_some_and(|verify| verify.only))
     {
         bail!(
-            "job '{}': verify_only: comparisons verify nothing, and would write over what it checks; leave the option out",
+            "job '{}' has verify_only, but compare verifies nothing, and would overwrite the data that the job checks; leave the option out",
             job.name
         );
     }

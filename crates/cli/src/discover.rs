@@ -1,5 +1,5 @@
-//! `reap discover`: which subsystems a target has, and where. Words, layout and keys are those of
-//! `nvme discover`.
+//! `reap discover`: prints the discovery log of a target, which lists its subsystems and their
+//! addresses. Words, layout and keys are those of `nvme discover`.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::args::DiscoverArgs;
 use crate::output;
 
-/// Shows them.
+/// Runs `reap discover`.
 pub fn discover(args: &DiscoverArgs) -> Result<ExitCode> {
     let mut uri = TcpUri::new(args.address.clone(), args.service, DISCOVERY_NQN);
     (uri.host_nqn, uri.host_id, uri.host_traddr) =

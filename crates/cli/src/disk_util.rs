@@ -43,7 +43,7 @@ impl DiskUtil {
         DiskUtil { at: hw::now(), disks }
     }
 
-    /// The statistics since then, in fio's JSON.
+    /// The statistics since [`DiskUtil::now`], in fio's JSON.
     pub fn since(&self) -> Vec<Value> {
         let elapsed = (hw::now() - self.at).0 as f64 / 1e6;
         self.disks

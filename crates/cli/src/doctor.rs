@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use hw::block::Disk;
-use hw::pci::{Bus, Function};
+use hw::pci::{Function, SysfsPci};
 use hw::uring::{Features, Unavailable};
 use rustix::fs::{Access, access};
 use rustix::process::{Resource, getrlimit};
@@ -22,11 +22,12 @@ use crate::rows::table::{self, wrap};
 
 /// Number of CAP_IPC_LOCK (capabilities(7)), with which RLIMIT_MEMLOCK does not apply.
 const CAP_IPC_LOCK: u32 = 14;
-/// Unit in bytes in which `pcie:` pins memory.
+/// Unit in bytes in which `pcie:` devices pin memory.
 const PIECE: u64 = 4 << 20;
 /// Locked memory in bytes that is enough for most jobs.
 const AMPLE: u64 = 256 << 20;
-/// Exit latency of idle states in microseconds above which it matters for the latency of drives.
+/// Idle states with an exit latency up to this, in microseconds, hardly affect the latency of
+/// drives.
 const SHALLOW: u64 = 10;
 /// Columns before the text of a check.
 const INDENT: usize = 32;
@@ -35,20 +36,20 @@ const INDENT: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum CheckState {
-    /// Fine.
+    /// The requirement is met.
     Ok,
-    /// Works, but not as well as it could.
+    /// What needs it works, but not as well as it could.
     Limited,
-    /// Does not work without it.
+    /// What needs it does not work.
     Missing,
-    /// Does not apply here.
+    /// The check does not apply here.
     None,
 }
 
 /// One check.
 #[derive(Clone, Debug, Serialize)]
 struct Check {
-    /// What needs it.
+    /// What has this requirement.
     #[serde(rename = "for")]
     wanted: Wanted,
     name: &'static str,
@@ -76,7 +77,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let mut wanted = args.wanted.clone();
     // Without a drive a missing IOMMU is not a problem.
     if wanted.is_empty() {
-        let drives = Bus::system().controllers().is_ok_and(|all| !all.is_empty());
+        let drives = SysfsPci::system().controllers().is_ok_and(|all| !all.is_empty());
         wanted = [Wanted::Kernel, Wanted::Pcie][..1 + usize::from(drives)].to_vec();
     }
     wanted.sort();
@@ -161,7 +162,8 @@ fn missing_one(found: impl Into<String>, command: impl Into<String>) -> Verdict 
     (CheckState::Missing, found.into(), Some(command.into()))
 }
 
-/// What was determined by system calls. The rest is read from files below `root`.
+/// The system to check. The first fields were determined by system calls; everything else is read
+/// from files below `root`.
 struct System<'a> {
     root: &'a Path,
     uring: Result<Features, Unavailable>,
@@ -187,7 +189,7 @@ impl System<'_> {
         let exists = |path: &str| self.root.join(path).exists();
         let opens = |path: String, how| access(self.root.join(path), how).is_ok();
         let kernel = text("proc/sys/kernel/osrelease");
-        let bus = Bus::at(&self.root.join("sys/bus/pci"));
+        let bus = SysfsPci::at(&self.root.join("sys/bus/pci"));
         let controllers = bus.controllers().unwrap_or_default();
 
         let verdict = match &self.uring {
@@ -443,7 +445,7 @@ impl System<'_> {
                 "this is a virtual machine",
                 "compare on bare metal for results that apply there; `reap sim --costs bare-metal` simulates one",
             ),
-            false => ok("no hypervisor shows itself"),
+            false => ok("no hypervisor was found"),
         };
         check(
             Figures,

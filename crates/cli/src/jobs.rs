@@ -11,8 +11,8 @@ use crate::output::say;
 /// File name of the jobs of the command line in messages.
 const LINE: &str = "(command line)";
 
-/// Most bytes of an input file; protects from reading a device by mistake.
-pub const MOST_BYTES: u64 = 16 << 20;
+/// Maximum bytes of an input file; protects from reading a device by mistake.
+pub const MAX_INPUT_BYTES: u64 = 16 << 20;
 
 /// Reads and parses job files and the jobs of the command line (`line`). As in fio, those of the
 /// command line come first, and options before them are defaults of the first file as well. Prints
@@ -24,7 +24,7 @@ pub fn load(paths: &[PathBuf], line: Option<&str>) -> Result<Parsed> {
     let mut texts = Vec::new();
     for path in paths {
         let text = if path.as_os_str() == "-" {
-            hw::read_at_most(io::stdin(), MOST_BYTES).context("cannot read it")
+            hw::read_at_most(io::stdin(), MAX_INPUT_BYTES).context("cannot read it")
         } else {
             text(path)
         };
@@ -33,7 +33,7 @@ pub fn load(paths: &[PathBuf], line: Option<&str>) -> Result<Parsed> {
             text.with_context(|| format!("job file {}", path.display()))?,
         ));
     }
-    // Put before the first file, so that its options are defaults for both.
+    // The command line is put before the first file, so that its options are defaults for both.
     let line = line.unwrap_or_default();
     match texts.first_mut() {
         Some((_, text)) => drop(text.splice(..0, line.bytes())),
@@ -61,7 +61,7 @@ fn message_text(diagnostic: &Diagnostic, line: &str, first: &str) -> String {
     let Some(at) = diagnostic.location.as_mut().filter(|at| &*at.file == first) else {
         return diagnostic.to_string();
     };
-    // Beyond the lines of the command line it is a line of the file.
+    // A position beyond the lines of the command line is in the file.
     let Some(written) = line.lines().nth((at.line as usize).saturating_sub(1)) else {
         at.line -= line.lines().count() as u32;
         return diagnostic.to_string();
@@ -82,7 +82,7 @@ fn message_text(diagnostic: &Diagnostic, line: &str, first: &str) -> String {
 
 /// The contents of an input file.
 pub fn text(path: &Path) -> Result<Vec<u8>> {
-    hw::read_file(path, MOST_BYTES).context("cannot read it")
+    hw::read_file(path, MAX_INPUT_BYTES).context("cannot read it")
 }
 
 /// Files and environment variables for the parser of jobs.

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use hw::block::{Disk, Users, openers};
-use hw::pci::{Bus, Function};
+use hw::pci::{Function, SysfsPci};
 use indicatif::DecimalBytes;
 use serde::Serialize;
 
@@ -69,7 +69,7 @@ struct ControllerEntry {
     #[serde(skip_serializing_if = "Option::is_none")]
     pci_id: Option<String>,
     namespaces: Vec<String>,
-    /// Processes that use it through VFIO.
+    /// Processes that use the controller through VFIO.
     users: Vec<String>,
 }
 
@@ -96,9 +96,9 @@ struct BlockDevice {
     sector_size: u64,
     driver: Option<String>,
     read_only: bool,
-    /// The kernel can poll it (`queue/io_poll`).
+    /// The kernel can poll the device for completions (`queue/io_poll`).
     polls: bool,
-    /// Its users, and those of its partitions with the partition's name.
+    /// Users of the device, and users of its partitions with the partition's name.
     users: Vec<String>,
 }
 
@@ -106,7 +106,7 @@ impl DeviceList {
     /// Reads the devices below `root`. `openers` finds the processes that have files open
     /// ([`hw::block::openers`]). Without sysfs nothing is found.
     fn read(root: &Path, openers: &dyn Fn(&[PathBuf]) -> Open) -> io::Result<DeviceList> {
-        let functions = Bus::at(&root.join("sys/bus/pci")).controllers()?;
+        let functions = SysfsPci::at(&root.join("sys/bus/pci")).controllers()?;
         let disks: Vec<Disk> =
             Disk::all(root).into_iter().filter(|disk| disk.bytes() > 0).collect();
         let nodes = disks.iter().flat_map(Disk::family).map(|member| member.node());

@@ -1,5 +1,6 @@
 //! Divides the CPUs between job threads and the embedded device's thread, and describes the machine
-//! for results. The device has a CPU of its own, or jobs would measure its scheduling.
+//! for results. The device's thread gets a CPU of its own if there are two or more: otherwise jobs
+//! would measure how that thread is scheduled.
 
 use std::fs;
 use std::io;
@@ -18,113 +19,119 @@ pub struct Machine {
     /// CPU of the embedded device's thread; `None`: there is only one CPU, or no embedded device.
     pub device: Option<usize>,
     /// CPUs of job threads, preferred ones first; never empty.
-    pub host: Vec<usize>,
-    /// The device is not a thread of this process.
-    pub outside: bool,
-    /// Description of where job threads run, if `host` does not determine it.
-    pub seated: Option<String>,
+    pub job_cpus: Vec<usize>,
+    /// The device is not embedded: none of its threads is in this process.
+    pub external_device: bool,
+    /// Text for [`Machine::describe`] on where job threads run, in place of the list `job_cpus`.
+    pub placement_note: Option<String>,
 }
 
 impl Machine {
-    /// The machine that this process may use.
+    /// The CPUs that this process may use, divided between job threads and an embedded device.
     pub fn here() -> io::Result<Machine> {
         Ok(Machine::of(hw::allowed_cpus()?))
     }
 
-    /// The same without an embedded device: all CPUs are for job threads.
+    /// All CPUs that this process may use are for job threads: there is no embedded device.
     pub fn without_device() -> io::Result<Machine> {
         let cpus = hw::allowed_cpus()?;
         Ok(Machine {
             device: None,
-            host: if cpus.is_empty() { vec![0] } else { cpus },
-            outside: true,
-            seated: None,
+            job_cpus: if cpus.is_empty() { vec![0] } else { cpus },
+            external_device: true,
+            placement_note: None,
         })
     }
 
     /// All CPUs, ascending.
     pub fn cpus(&self) -> Vec<usize> {
-        self.host.iter().copied().chain(self.device).collect()
+        self.job_cpus.iter().copied().chain(self.device).collect()
     }
 
-    /// With two or more CPUs the last one is for the device.
+    /// Divides ascending CPUs. With two or more, the last one is for the device.
     fn of(mut cpus: Vec<usize>) -> Machine {
         let device = if cpus.len() > 1 { cpus.pop() } else { None };
-        // The kernel did not report the CPUs; threads are then not pinned successfully, but run.
+        // The kernel did not report the CPUs. Pinning to CPU 0 may fail; the threads then run
+        // unpinned.
         if cpus.is_empty() {
             cpus.push(0);
         }
-        Machine { device, host: cpus, outside: false, seated: None }
+        Machine { device, job_cpus: cpus, external_device: false, placement_note: None }
     }
 
-    /// The same with only these CPUs for job threads; an embedded device has the last of the
-    /// others.
+    /// Leaves only the CPUs `job_cpus` to job threads. An embedded device gets the highest CPU that
+    /// is not among them.
     ///
     /// # Errors
-    /// This process may not use one of them, or none is left for the device.
-    pub fn only(self, host: &[usize]) -> Result<Machine> {
+    /// This process may not use one of `job_cpus`, or they leave no CPU for the embedded device.
+    pub fn only(self, job_cpus: &[usize]) -> Result<Machine> {
         let all = self.cpus();
-        if let Some(cpu) = host.iter().find(|cpu| !all.contains(cpu)) {
+        if let Some(cpu) = job_cpus.iter().find(|cpu| !all.contains(cpu)) {
             bail!("this process may not use CPU {cpu}; it may use {}", list(&all));
         }
-        let device = all.iter().rfind(|cpu| !host.contains(cpu)).copied();
+        let device = all.iter().rfind(|cpu| !job_cpus.contains(cpu)).copied();
         ensure!(
-            self.outside || device.is_some() || all.len() == 1,
-            "the emulated drive needs a CPU of its own; leave one of {} out",
+            self.external_device || device.is_some() || all.len() == 1,
+            "the embedded device needs a CPU of its own; leave one of {} out",
             list(&all)
         );
-        Ok(Machine { device: device.filter(|_| !self.outside), host: host.to_vec(), ..self })
+        Ok(Machine {
+            device: device.filter(|_| !self.external_device),
+            job_cpus: job_cpus.to_vec(),
+            ..self
+        })
     }
 
-    /// Prefers these CPUs for job threads.
+    /// Moves these CPUs to the front of `job_cpus`, in the order given.
     pub fn prefer(&mut self, cpus: &[usize]) {
-        self.host
+        self.job_cpus
             .sort_by_key(|cpu| cpus.iter().position(|first| first == cpu).unwrap_or(usize::MAX));
     }
 
-    /// The CPUs for job threads that are in a job's `cpus_allowed`.
-    pub fn named(&self, wish: &[u32]) -> Vec<usize> {
-        self.host
+    /// The CPUs for job threads that are in `cpus_allowed`, as a job has it.
+    pub fn allowed_by(&self, cpus_allowed: &[u32]) -> Vec<usize> {
+        self.job_cpus
             .iter()
             .copied()
-            .filter(|&cpu| wish.iter().any(|&wanted| wanted as usize == cpu))
+            .filter(|&cpu| cpus_allowed.iter().any(|&allowed| allowed as usize == cpu))
             .collect()
     }
 
-    /// Keeps the calling thread, and unpinned threads that it starts, off the device's CPU, where
-    /// they would interrupt the device.
-    pub fn keep_clear(&self) {
-        if let Some(&cpu) = self.host.first()
+    /// Keeps the calling thread, and unpinned threads that it starts, off the CPU of the embedded
+    /// device's thread, which they would preempt.
+    pub fn avoid_device_cpu(&self) {
+        if let Some(&cpu) = self.job_cpus.first()
             && self.device.is_some()
             && let Err(error) = hw::pin(cpu)
         {
-            tracing::warn!(cpu, %error, "the main thread may disturb the device's");
+            tracing::warn!(cpu, %error, "the main thread is not pinned, and may preempt the device's thread");
         }
     }
 
-    /// Chooses a CPU for each of several concurrent threads, given the CPUs that each may use
-    /// (empty: any): the one with the fewest threads so far. CPUs that are not for job threads are
-    /// ignored.
-    pub fn place(&self, wishes: &[Vec<u32>]) -> Vec<usize> {
-        let mut load = vec![0u32; self.host.len()];
-        let place_one = |wish: &Vec<u32>| {
-            let wanted = |at: &usize| wish.iter().any(|&cpu| cpu as usize == self.host[*at]);
-            let any = !(0..self.host.len()).any(|at| wanted(&at));
-            let at = (0..self.host.len())
+    /// Chooses a CPU for each of several concurrent threads: of the CPUs that the thread may use
+    /// (`allowed`; empty: any), the one with the fewest threads so far. CPUs that are not for job
+    /// threads are ignored.
+    pub fn place(&self, allowed: &[Vec<u32>]) -> Vec<usize> {
+        let mut load = vec![0u32; self.job_cpus.len()];
+        let place_one = |cpus: &Vec<u32>| {
+            let wanted = |at: &usize| cpus.iter().any(|&cpu| cpu as usize == self.job_cpus[*at]);
+            let any = !(0..self.job_cpus.len()).any(|at| wanted(&at));
+            let at = (0..self.job_cpus.len())
                 .filter(|at| any || wanted(at))
                 .min_by_key(|&at| load[at])
                 .unwrap_or(0);
             load[at] += 1;
-            self.host[at]
+            self.job_cpus[at]
         };
-        wishes.iter().map(place_one).collect()
+        allowed.iter().map(place_one).collect()
     }
 
     /// Whether threads on these CPUs have to share a CPU with each other or with the device.
     pub fn oversubscribed(&self, cpus: &[usize]) -> bool {
         let mut sorted = cpus.to_vec();
         sorted.sort_unstable();
-        self.device.is_none() && !self.outside || sorted.windows(2).any(|pair| pair[0] == pair[1])
+        self.device.is_none() && !self.external_device
+            || sorted.windows(2).any(|pair| pair[0] == pair[1])
     }
 
     /// One line: processor, kernel, CPUs of threads, load average.
@@ -137,16 +144,19 @@ impl Machine {
             .map(|rest| rest.trim_matches([' ', '\t', ':']));
         let load = word("/proc/loadavg");
         let roles = match self.device {
-            _ if self.seated.is_some() => self.seated.clone().unwrap_or_default(),
+            _ if self.placement_note.is_some() => self.placement_note.clone().unwrap_or_default(),
             Some(device) => {
-                format!("host threads on CPU {}, device thread on CPU {device}", list(&self.host))
+                format!(
+                    "host threads on CPU {}, device thread on CPU {device}",
+                    list(&self.job_cpus)
+                )
             }
-            None if self.outside => format!("host threads on CPU {}", list(&self.host)),
+            None if self.external_device => format!("host threads on CPU {}", list(&self.job_cpus)),
             None => "host and device threads share one CPU".to_owned(),
         };
         format!(
             "{} CPUs ({}), Linux {}; {roles}; load average {}",
-            self.host.len() + usize::from(self.device.is_some()),
+            self.job_cpus.len() + usize::from(self.device.is_some()),
             model.unwrap_or("unknown processor"),
             kernel.trim(),
             load.split(' ').next().unwrap_or("unknown"),
@@ -155,7 +165,7 @@ impl Machine {
 }
 
 /// Prepares the calling thread for a job: pins it to `cpus`, if any, and sets its timer slack.
-pub fn settle(cpus: &[usize]) {
+pub fn prepare_job_thread(cpus: &[usize]) {
     if !cpus.is_empty()
         && let Err(error) = hw::pin_to(cpus)
     {
@@ -172,7 +182,7 @@ pub fn fine_timers() {
     }
 }
 
-/// Whether the system below `root` shows a hypervisor.
+/// Whether /proc and /sys say that this is a virtual machine. `root`: the directory in place of /.
 pub fn is_virtual(root: &Path) -> bool {
     let info = fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default();
     let flags = info.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
@@ -182,21 +192,21 @@ pub fn is_virtual(root: &Path) -> bool {
             .any(|path| root.join(path).exists())
 }
 
-/// CPU time that a wake-up takes from other work on top of the woken thread's own, in nanoseconds:
-/// interrupts and switches, which no thread's clock counts.
+/// CPU time that a wake-up costs in addition to what the woken thread's CPU clock counts, in
+/// nanoseconds: interrupt handling and context switches.
 #[derive(Clone, Debug)]
 pub struct WakeUp {
-    /// By a notification.
+    /// A wake-up by a notification.
     pub notified: f64,
-    /// By a timer.
+    /// A wake-up by a timer.
     pub timer: f64,
     /// Where the figures are from.
     pub source: String,
 }
 
 impl WakeUp {
-    /// Of a price list, `costs`, or the default for this kind of machine. `io_uring`: that is what
-    /// job threads wait in.
+    /// From `costs`, as measured by `reap calibrate`, or the default for this kind of machine.
+    /// `io_uring`: job threads wait in io_uring_enter(2), not on an eventfd.
     pub fn new(costs: Option<(&Costs, &Path)>, io_uring: bool) -> WakeUp {
         let (costs, source) = match costs {
             Some((costs, path)) => (costs, path.display().to_string()),
@@ -213,25 +223,25 @@ impl WakeUp {
         WakeUp { notified: notified.0 as f64, timer: costs.wake_up.timer.0 as f64, source }
     }
 
-    /// Has `adaptive` count it.
-    pub fn set(&self) {
+    /// Makes the mode `adaptive` include these costs in what it minimises.
+    pub fn apply(&self) {
         reap::set_wake_up_cost(Nanos(self.notified as u64), Nanos(self.timer as u64));
     }
 
-    /// CPU time per I/O with that of the wake-ups.
+    /// CPU time per I/O: that of the threads plus the cost of their wake-ups.
     pub fn cpu_ns_per_io(&self, counted: &Counted) -> Option<f64> {
         let wake_ups =
-            counted.host.wakeups as f64 * self.notified + counted.host.naps as f64 * self.timer;
+            counted.queues.wakeups as f64 * self.notified + counted.queues.naps as f64 * self.timer;
         counted.per_io(counted.cpu.0 as f64 + wake_ups)
     }
 
-    /// What a column of it counts.
-    pub fn words(&self) -> String {
+    /// Explains the column CPU per I/O.
+    pub fn caption(&self) -> String {
         let [notified, timer] = [self.notified, self.timer].map(|ns| format!("{:.1} µs", ns / 1e3));
         let each =
-            if notified == timer { notified } else { format!("{notified}, by timer {timer}") };
+            if notified == timer { notified } else { format!("{notified} (by timer {timer})") };
         format!(
-            "CPU per I/O: of threads, and what wake-ups take from other work: each {each} ({}).",
+            "CPU per I/O: CPU time of the threads, plus {each} per wake-up for interrupts and context switches ({}).",
             self.source
         )
     }

@@ -1,5 +1,6 @@
 //! Standard output, stderr, and output files. Results go to standard output or to files, everything
-//! else to stderr; `-` as a file name moves text for people to stderr.
+//! else to stderr. If an output file is `-`, which is standard output, text for people goes to
+//! stderr.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -27,7 +28,7 @@ fn terminal() -> Option<usize> {
     terminal.filter(|&columns| columns > 0).or_else(columns).filter(|&columns| columns > 20)
 }
 
-/// Wraps `text` to `width` columns, if any.
+/// Wraps `text` to `width` columns; `None`: does not wrap it.
 fn laid(text: &str, width: Option<usize>) -> String {
     match width {
         Some(width) => text.lines().map(|line| wrap(line, width)).collect(),
@@ -59,7 +60,7 @@ pub fn bar(steps: u64, what: &str) -> ProgressBar {
     bar
 }
 
-/// An output file is `-`: text for people goes to stderr.
+/// Whether an output file is `-`, so that text for people goes to stderr.
 static STDOUT_IS_A_FILE: AtomicBool = AtomicBool::new(false);
 
 /// The stream for text for people, and its name.
@@ -129,7 +130,8 @@ pub fn all<const N: usize>(written: [Result<()>; N]) -> Result<()> {
     Ok(())
 }
 
-/// Returns an error if two outputs (`written`, by their options) are the same file, or one is read.
+/// Returns an error if two outputs are the same file, or an output is a file that is read.
+/// `written` has the option and the file of each output.
 pub fn apart<'a>(
     read: impl IntoIterator<Item = &'a Path>,
     written: &[(&str, Option<&Path>)],
@@ -145,10 +147,10 @@ pub fn apart<'a>(
         };
         ensure!(
             !read.contains(&file),
-            "{option} {path} would overwrite what is read; give it another name"
+            "{option} {path} would overwrite an input file; give another name"
         );
         if let Some((other, _)) = known.iter().find(|(_, known)| *known == file) {
-            bail!("{other} and {option} name one file, {path}; give each its own");
+            bail!("{other} and {option} name the same file, {path}; give each a file of its own");
         }
         known.push((option, file));
     }

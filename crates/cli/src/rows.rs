@@ -7,7 +7,7 @@ mod verdict;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use workload::report::PathFigures;
+use workload::report::PathStats;
 
 /// A figure with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -24,14 +24,14 @@ pub struct Estimate {
 pub struct Scene {
     /// Offered load in per cent of the IOPS of `poll` in a closed loop; 100: closed loop.
     pub load_pct: f64,
-    /// Queue depth: most I/Os in flight, over all threads.
+    /// Queue depth: maximum I/Os in flight, over all threads.
     pub qd: u64,
     /// Name of the device profile.
     pub profile: String,
     /// `steps` if the load changes in steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arrivals: Option<String>,
-    /// CPU that a background thread tries to use, in per cent of each host CPU.
+    /// CPU that a background thread tries to use, in per cent of each CPU of the job threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub background_pct: Option<f64>,
 }
@@ -45,11 +45,13 @@ pub struct Row {
     pub scene: Scene,
     /// I/Os per second.
     pub iops: Option<Estimate>,
-    /// CPU time per I/O in nanoseconds: of the threads, and of their wake-ups outside the threads.
+    /// CPU time per I/O in nanoseconds: that of the threads, plus that of wake-ups (interrupts and
+    /// context switches) which no thread's CPU clock counts.
     pub cpu: Option<Estimate>,
     /// The threads' part of `cpu`; `None` if the parts are not known separately.
     pub thread_cpu: Option<Estimate>,
-    /// CPU time that loops at SCHED_IDLE priority on the host's CPUs lose per I/O, in nanoseconds.
+    /// CPU time that loops at SCHED_IDLE priority on the CPUs of the job threads lose per I/O, in
+    /// nanoseconds.
     pub stolen: Option<f64>,
     /// Time that the device spends on sending interrupt messages, in nanoseconds per I/O.
     pub notify: f64,
@@ -63,12 +65,12 @@ pub struct Row {
     pub wakeups: f64,
     /// Completions per wake-up; 0 without wake-ups.
     pub per_wakeup: f64,
-    /// Most completion queue entries reaped by one poll.
+    /// Maximum completion queue entries reaped by one poll.
     pub drain_max: u32,
     /// Latencies.
     pub latency: Latencies,
     /// Statistics per path, of multipath devices.
-    pub paths: Vec<PathFigures>,
+    pub paths: Vec<PathStats>,
     /// Further keys of the row in the JSON.
     pub extra: Map<String, Value>,
 }
@@ -97,9 +99,9 @@ pub struct Latencies {
 pub struct Pair {
     /// The scene.
     pub scene: Scene,
-    /// A row's mode, or the first mode with the suffix ` (A/A)`.
+    /// A label: the mode of a row, or the first mode with the suffix ` (A/A)`.
     pub a: String,
-    /// The other label, as `a`.
+    /// The other label.
     pub b: String,
     /// [`IOPS`], [`CPU`], [`P50`] or [`SCORE`].
     pub figure: &'static str,
@@ -114,7 +116,7 @@ pub const CPU: &str = "cpu_ns_per_io";
 /// Median latency.
 pub const P50: &str = "lat_p50";
 /// CPU time per I/O × (mean latency)³, the cost that `adaptive` minimises too. The mode with the
-/// least is recommended.
+/// lowest value is recommended.
 pub const SCORE: &str = "cpu_x_lat_mean_cubed";
 
 /// [`SCORE`] of a mode; only ratios of it are used. If latencies are not measured, 1 / IOPS
@@ -161,7 +163,7 @@ impl Results {
         scenes
     }
 
-    /// The first mode of a scene.
+    /// The first mode of a scene: the baseline of ratios.
     pub fn first(&self, scene: &Scene) -> Option<&str> {
         self.rows.iter().find(|row| row.scene == *scene).map(|row| row.mode.as_str())
     }
@@ -175,11 +177,11 @@ impl Results {
             self.pairs.iter().find(is).map(|pair| pair.ratio)
         };
         // A pair is stored in one order only; the other order is its reciprocal.
-        let turned = |Estimate { value, interval }| Estimate {
+        let reciprocal = |Estimate { value, interval }| Estimate {
             value: 1.0 / value,
             interval: interval.map(|[low, high]| [1.0 / high, 1.0 / low]),
         };
-        of(a, b).or_else(|| of(b, a).map(turned))
+        of(a, b).or_else(|| of(b, a).map(reciprocal))
     }
 
     /// The ratio of `figure` of label `b` to the first mode of its scene.

@@ -20,7 +20,9 @@ use serde_json::{Value, json};
 use trace::histogram::{Linear, Log2};
 use workload::fio::Parsed;
 use workload::plan::{self, Plan, Thread};
-use workload::report::{self, Figures, JobResult, Report, ResourceUsage, log_files, write_log};
+use workload::report::{
+    self, CompletionStats, JobResult, Report, ResourceUsage, log_files, write_log,
+};
 use workload::{Amount, Generator, Job};
 
 use crate::PROGRAM;
@@ -64,7 +66,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let filenames = Filenames::of(args.device.device.as_deref(), &parsed.jobs)?;
-    // Before the plan, which identifies targets by their names.
+    // This comes before the plan, which identifies targets by their names.
     filenames.gather(&mut parsed.jobs);
     let machine = machine(&filenames)?;
     machine::fine_timers();
@@ -91,11 +93,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     check_logs(&parsed.jobs, &plan)?;
     if let Some(path) = &args.costs {
         let costs = calibrate::price_list(path)?;
-        WakeUp::new(Some((&costs, path)), filenames.is_kernel()).set();
+        WakeUp::new(Some((&costs, path)), filenames.is_kernel()).apply();
     }
     let mut rig = Rig::open(&parsed.jobs, &plan, setup, &machine)?;
-    // Only a mode that the jobs chose (hipri) is replaced. One of the command line is an error of
-    // `Rig::open`.
+    // Only a mode that the jobs chose (hipri) is replaced. If the command line chose a mode that
+    // the device does not support, `Rig::open` returns an error.
     if mode != otherwise
         && let Some(why) = rig.devices.iter().find_map(|device| device.unsupported_reason(mode))
     {
@@ -124,7 +126,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         .filter(|(thread, _)| reads(&parsed.jobs[thread.job]))
         .collect();
     say_filled(&rig.fill(&readers, &stop)?, &stop);
-    // After filling, which must not count.
+    // Counters are read after filling, whose I/Os must not count.
     let mark = PathMark::new(&rig.devices);
     let disks = DiskUtil::now(&devices);
     let ended = run_stages(&parsed.jobs, &plan, &rig, generators, &machine, &stop)?;
@@ -136,9 +138,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let unix_ms = since_epoch().as_millis() as u64;
     let results = Report { paths, unix_ms, ..report_of(&parsed, &plan, &ended, mode) };
     let json = |mut json: Value| {
-        // Not in fio's schema.
+        // `devices` is not in fio's schema.
         json["devices"] = used;
-        // As in fio, absent without disks.
+        // As in fio, `disk_util` is absent without disks.
         if !disks.is_empty() {
             json["disk_util"] = disks.into();
         }
@@ -164,7 +166,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         &ended,
         &devices.first().map_or(String::new(), |named| named.uri.clone()),
     );
-    // After the results, so that errors are the last lines on a terminal.
+    // Errors follow the results, so that they are the last lines on a terminal.
     failed.iter().for_each(|line| say(format_args!("error: {line}")));
     if stop.load(Relaxed) {
         say("note: stopped by a signal; the results cover the time until then");
@@ -183,7 +185,7 @@ pub fn device_lines(named: &[TargetDevice], devices: &[Device]) -> String {
     named.iter().zip(devices).map(line).collect()
 }
 
-/// The same as JSON: `filename`, `uri`, `link` (`kernel` or `embedded`), `notes`.
+/// The devices as JSON: `filename`, `uri`, `link` (`kernel` or `embedded`), `notes`.
 pub fn devices_json(named: &[TargetDevice], devices: &[Device], plan: &Plan) -> Value {
     let one = |((named, device), name): ((&TargetDevice, &Device), &Option<String>)| {
         let link = if device.embedded().is_some() { "embedded" } else { "kernel" };
@@ -199,7 +201,7 @@ pub fn machine(filenames: &Filenames) -> Result<Machine> {
 
 /// The plan of `jobs` on this machine. Prints its warnings.
 pub fn plan(jobs: &[Job], machine: &Machine) -> Plan {
-    let available: Vec<u32> = machine.host.iter().map(|&cpu| cpu as u32).collect();
+    let available: Vec<u32> = machine.job_cpus.iter().map(|&cpu| cpu as u32).collect();
     let plan = plan::plan(jobs, &available);
     for warning in &plan.warnings {
         let device = machine
@@ -236,7 +238,7 @@ pub fn generators(
         {
             let (name, wanted, has) = (&job.name, rows::bytes(wanted), rows::bytes(has));
             say(format_args!(
-                "note: job '{name}' has size={wanted}, but the device only has {has}, which it uses"
+                "note: job '{name}' has size={wanted}, but the device has only {has}; the job uses those"
             ));
         }
     }
@@ -291,13 +293,13 @@ fn choose_mode(given: Option<Mode>, jobs: &[Job], kernel: bool) -> (Mode, Mode, 
 
 /// The result of one thread.
 struct Ended {
-    /// Has the statistics.
+    /// The generator, which has the statistics.
     generator: Generator,
     /// Cost and counts.
     ran: Ran,
     /// From the start of the run until it ended.
     elapsed: Nanos,
-    /// Numbers of threads and CPUs, if there were more threads.
+    /// The numbers of threads and of CPUs, if there were more threads than CPUs.
     oversubscribed: Option<(usize, usize)>,
 }
 
@@ -351,12 +353,12 @@ fn run_stages(
                 // No application work in a run: only `compare` saturates hosts on purpose.
                 let worker = rig.worker(jobs, thread, Nanos::ZERO);
                 // As in fio (`fio_set_affinity`) a thread without cpus_allowed is not pinned.
-                let cpus = machine.named(&thread.cpus);
+                let cpus = machine.allowed_by(&thread.cpus);
                 let (exitall, group) = (jobs[thread.job].exitall, &groups[thread.group as usize]);
                 // Sending fails only if the run has failed already, so errors are ignored below.
                 let (ready, done, gate) = (ready.clone(), done.clone(), &gate);
                 let body = move || {
-                    machine::settle(&cpus);
+                    machine::prepare_job_thread(&cpus);
                     let mut worker = match worker() {
                         Ok(worker) => worker,
                         Err(error) => {
@@ -422,7 +424,8 @@ fn run_stages(
                             [sum(|thread| &thread.ios), sum(|thread| &thread.bytes)],
                         );
                         let seconds = (now.0 - last.0).as_secs_f64().max(1e-3);
-                        // Counts drop when the ramp ends: the rate of that interval is shown as 0.
+                        // Counts are reset when the ramp ends: the rate of that interval is shown
+                        // as 0.
                         let [iops, rate] =
                             [0, 1].map(|at| now.1[at].saturating_sub(last.1[at]) as f64 / seconds);
                         last = now;
@@ -445,8 +448,8 @@ fn run_stages(
             Ok(outcomes)
         })?;
         // Only kernel devices have workers of the kernel in this process.
-        if machine.outside {
-            bench::charge(
+        if machine.external_device {
+            bench::charge_kernel_workers(
                 outcomes.iter_mut().map(|(_, _, ran)| &mut ran.counted),
                 hw::thread_cpu() - before,
             );
@@ -492,14 +495,14 @@ fn report_of(parsed: &Parsed, plan: &Plan, ended: &[Ended], mode: Mode) -> Repor
     }
     for (entry, counted) in entries.iter_mut().zip(&counted) {
         let told = !counted.messages_unknown;
-        entry.reap = Figures {
+        entry.reap = CompletionStats {
             mode: mode.to_string(),
             cpu_ns_per_io: counted.cpu_ns_per_io().unwrap_or(0.0),
             notify_ns_per_io: told.then(|| counted.per_io(counted.notify_ns).unwrap_or(0.0)),
             messages: told.then(|| counted.messages.round() as u64),
-            wakeups: counted.host.wakeups,
+            wakeups: counted.queues.wakeups,
             completions_per_wakeup: counted.completions_per_wakeup().unwrap_or(0.0),
-            empty_polls: counted.host.empty_polls,
+            empty_polls: counted.queues.empty_polls,
             sq_doorbells: counted.sq_doorbells.round() as u64,
             cq_doorbells: counted.cq_doorbells.round() as u64,
             system_calls_per_io: counted.system_calls.and_then(|calls| counted.per_io(calls)),

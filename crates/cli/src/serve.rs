@@ -18,17 +18,18 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::args::{CtlArgs, ServeArgs};
 use crate::{jobs, output, stop};
 
-/// Schemes of devices that are not embedded.
-const OTHERS: [&str; 4] = ["kernel:", "pcie:", "tcp:", "vfio-user:"];
+/// Schemes of devices that cannot be served, because they are not embedded.
+const NOT_SERVABLE: [&str; 4] = ["kernel:", "pcie:", "tcp:", "vfio-user:"];
 
 /// Runs `reap serve`.
 pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
-    if let Some(scheme) = OTHERS.iter().find(|scheme| args.device.starts_with(**scheme)) {
+    if let Some(scheme) = NOT_SERVABLE.iter().find(|scheme| args.device.starts_with(**scheme)) {
         bail!(
-            "`{scheme}` cannot be served; only embedded controllers can, `mem:SIZE` or `file:PATH`"
+            "`{scheme}` cannot be served; only embedded controllers can: `mem:SIZE`, `file:PATH`, or a `multipath:` of them"
         );
     }
-    // clap does not check `requires` if another option conflicts with the required one.
+    // `--allow` and `--advertise` require `--tcp`, but clap skips that check when `--vfio-user` is
+    // given, because it conflicts with `--tcp`.
     if !args.allow.is_empty() && args.tcp.is_empty() {
         bail!(
             "--allow needs --tcp; access to a socket of --vfio-user is controlled by its file permissions"
@@ -41,11 +42,12 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
         bail!("--allow {nqn}: an NQN starts with `nqn.` and has at most 223 bytes");
     }
     let script = args.script.as_deref().map(|path| {
-        let text = hw::read_text(path, jobs::MOST_BYTES)
+        let text = hw::read_text(path, jobs::MAX_INPUT_BYTES)
             .with_context(|| format!("cannot read the script {}", path.display()))?;
         text.parse::<Script>().map_err(|error| anyhow!("script {}: {error}", path.display()))
     });
     let (sockets, script) = (&args.vfio_user[..], script.transpose()?);
+    // There is one controller per address or socket; several are controllers of one subsystem.
     if !args.tcp.is_empty() {
         let uri = if args.device.starts_with("multipath:") {
             args.device.parse()?
@@ -58,7 +60,7 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
         }
         return until_stopped(|stop| server.run(stop, &mut |event| output::say(event)));
     }
-    // Each socket is a controller; several are controllers of one subsystem.
+
     let mut server = match sockets {
         _ if args.device.starts_with("multipath:") => {
             serve::open_paths(&args.device.parse()?, sockets, script)?
@@ -77,31 +79,32 @@ pub fn serve(args: &ServeArgs) -> Result<ExitCode> {
 fn until_stopped(
     run: impl FnOnce(&UnixStream) -> Result<(), serve::ServerError>,
 ) -> Result<ExitCode> {
-    // A second signal exits at once, if the server does not stop.
+    // Installs the handler by which a second signal exits at once, in case the server does not
+    // stop. The flag that the first signal sets is not needed here.
     let _flag = stop::flag().context("cannot listen for signals")?;
     // The server polls file descriptors, so a signal has to be a readable socket.
-    let (stop, written) = UnixStream::pair().context("cannot listen for signals")?;
+    let (stop, stop_sender) = UnixStream::pair().context("cannot listen for signals")?;
     for signal in [SIGINT, SIGTERM] {
-        let written = written.try_clone().context("cannot listen for signals")?;
-        signal_hook::low_level::pipe::register(signal, written)
+        let sender = stop_sender.try_clone().context("cannot listen for signals")?;
+        signal_hook::low_level::pipe::register(signal, sender)
             .context("cannot listen for signals")?;
     }
     run(&stop)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs `reap ctl`: sends one command, and prints the answer.
+/// Runs `reap ctl`: sends one control command, and prints the reply.
 ///
 /// # Errors
 /// There is no server, or it rejects the command.
 pub fn ctl(args: &CtlArgs) -> Result<ExitCode> {
-    let order = args.order.join(" ");
+    let command = args.command.join(" ");
     // What parses as ADDR:PORT is an address, never a path.
     let address = args.socket.to_str().and_then(|socket| socket.parse().ok());
-    let answer = address.map_or_else(
-        || serve::ask(&args.socket, &order),
-        |address| serve::ask_address(address, &order),
+    let reply = address.map_or_else(
+        || serve::ask(&args.socket, &command),
+        |address| serve::ask_address(address, &command),
     )?;
-    output::print(&answer)?;
+    output::print(&reply)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -31,7 +31,7 @@ use crate::{calibrate, jobs, report, stop};
 /// The default scenario.
 const DEFAULT: &str = include_str!("../scenarios/small.toml");
 /// The default modes: one of each kind.
-const USUAL: [Mode; 6] =
+const DEFAULT_MODES: [Mode; 6] =
     [Mode::INTERRUPT, Mode::IRQ_POLL, Mode::HYBRID_MEAN, Mode::SUSPEND, Mode::POLL, Mode::ADAPTIVE];
 /// Queue depth of a replayed log. A log with more I/Os in flight is delayed: its replay is no
 /// longer open-loop.
@@ -95,7 +95,7 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     let complete = rounds.len() as u64 == u64::from(seeds);
     if !complete {
         say(format_args!(
-            "note: stopped by a signal after {} of {seeds} seeds; what follows is of those",
+            "note: stopped by a signal after {} of {seeds} seeds; the results are those of the finished seeds",
             rounds.len()
         ));
     }
@@ -153,7 +153,7 @@ fn load(path: Option<&Path>) -> Result<ScenarioFile> {
         return Ok(file::read("(default scenario)", DEFAULT, &jobs::Disk)?);
     };
     let name = path.display().to_string();
-    // A frequent mistake; the TOML parser's error would not name it.
+    // Giving a job file is a frequent mistake, which the TOML parser's error would not name.
     if path.extension().is_some_and(|extension| extension == "fio") {
         bail!(
             "{name} is a job file, not a scenario; a scenario refers to it with: [[job]] file = \"{name}\""
@@ -172,7 +172,7 @@ fn load(path: Option<&Path>) -> Result<ScenarioFile> {
 /// The modes of the command line, else of the scenario, else the default ones.
 fn modes(args: &SimArgs, file: &ScenarioFile) -> Result<Vec<Mode>> {
     let modes = match (&args.modes[..], &file.modes[..]) {
-        ([], []) => USUAL.to_vec(),
+        ([], []) => DEFAULT_MODES.to_vec(),
         ([], modes) | (modes, _) => modes.to_vec(),
     };
     once("--modes", &modes)?;

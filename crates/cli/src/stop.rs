@@ -14,13 +14,15 @@ use signal_hook::iterator::{Handle, Signals};
 
 use crate::output::say;
 
-/// A shell's exit status of a program that a signal killed is this plus the signal's number.
+/// The exit status of a program that a signal killed, as shells show it, is this plus the number of
+/// the signal.
 const SIGNALLED: i32 = 128;
 
 /// The last signal that stopped a command; 0: none.
 static SIGNAL: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
 
-/// A flag that the first SIGINT or SIGTERM sets. A second one exits.
+/// Installs signal handlers: the first SIGINT or SIGTERM sets the flag that is returned, the second
+/// one exits.
 pub fn flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -32,7 +34,8 @@ pub fn flag() -> io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// The same for commands that normally end without a signal: [`status`] is then 130 or 143.
+/// As [`flag`], for commands that normally end without a signal: after a signal [`status`] returns
+/// 130 or 143.
 pub fn on_signal() -> io::Result<Arc<AtomicBool>> {
     record_signals()?;
     flag()
@@ -52,7 +55,7 @@ pub fn status() -> Option<u8> {
     (signal != 0).then_some((SIGNALLED as usize + signal) as u8)
 }
 
-/// While it exists, a signal also makes devices fail pending requests.
+/// As long as this value exists, a signal also makes devices fail pending requests.
 pub struct Reach {
     signals: Handle,
     thread: Option<JoinHandle<()>>,
@@ -71,7 +74,7 @@ pub fn reach(stop: &Arc<AtomicBool>, devices: &[Device]) -> io::Result<Reach> {
         }
         // Job threads notice the stop flag only when a wait ends, so end the waits.
         devices.iter().for_each(Device::fail_pending);
-        // Most stops are faster, and need no note.
+        // Stopping usually takes less, and then needs no note.
         thread::park_timeout(Duration::from_millis(500));
         if !ended.is_closed() {
             let left: u32 = devices.iter().map(Device::in_flight).sum();

@@ -1,5 +1,5 @@
-//! Admin commands that the state machines of this crate ask their executor to post, and the tokens
-//! that identify them.
+//! Admin commands that the state machines of this crate ask their executor (the caller that does
+//! the I/O) to post, and the tokens that identify the commands.
 
 use nvme::{Cid, QueueId, Sqe, Status};
 
@@ -8,12 +8,12 @@ use nvme::{Cid, QueueId, Sqe, Status};
 pub struct AdminCommand {
     /// The command. If `needs_page` is set, the executor fills in PRP1.
     pub sqe: Sqe,
-    /// The command returns 4096 bytes. The executor passes a page-aligned buffer of that size as
-    /// PRP1, and its contents in the reply.
+    /// The command returns 4096 bytes of data. The executor passes a page-aligned buffer of that
+    /// size as PRP1, and hands the buffer's contents over in the reply.
     pub needs_page: bool,
 }
 
-/// The answer to an [`AdminCommand`].
+/// The completion of an [`AdminCommand`].
 #[derive(Clone, Copy, Debug)]
 pub struct AdminReply<'a> {
     /// Status of the completion.
@@ -24,7 +24,7 @@ pub struct AdminReply<'a> {
     pub page: &'a [u8],
 }
 
-/// Which part of the driver posted an admin command. It is posted with this as its token.
+/// Which part of the driver posted an admin command. The command's token encodes this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The state machine in progress: bring-up, recovery or shutdown.
@@ -36,22 +36,22 @@ pub enum Purpose {
         /// The command.
         cid: Cid,
     },
-    /// An Asynchronous Event Request. It completes when there is an event, possibly never, and has
-    /// no time-out.
+    /// An Asynchronous Event Request. It completes when an event occurs, which may be never, so it
+    /// has no time-out.
     AsyncEvent,
     /// Keep Alive.
     KeepAlive,
-    /// A command of the queue's owner, by a number of its own (56 bits).
+    /// A command of the owner of the queue, which identifies it by this number (56 bits).
     Own(u64),
 }
 
 const KIND: u32 = 56;
 
 impl Purpose {
-    /// Packs it into a token.
+    /// Packs the purpose into a token.
     pub fn to_token(self) -> u64 {
         match self {
-            // 0 is left for `Own`, so a token that was never set is one of the owner's.
+            // Kind 0 is `Own`, so that a token that was never set belongs to the owner.
             Purpose::Sequence => 1 << KIND,
             Purpose::Abort { queue, cid } => {
                 2 << KIND | u64::from(queue.0) << 16 | u64::from(cid.0)

@@ -11,7 +11,7 @@
 //!   per queue pair: Create CQ, Create SQ     Keep Alive Timer     ready
 //! ```
 //!
-//! It ends in `Ready` or `Failed`. Each wait has a deadline, and the whole has one too.
+//! It ends in `Ready` or `Failed`. Each wait has a deadline, and so has the whole sequence.
 
 mod replies;
 
@@ -42,11 +42,13 @@ pub struct BringupConfig {
     pub queues: WantedQueues,
     /// How long an admin command may take.
     pub admin_timeout: Nanos,
-    /// The keep-alive time-out (KATO) to set, rounded up to the controller's granularity. Zero:
-    /// none. A host that sets one sends Keep Alive at least twice in [`Inventory::keep_alive`].
+    /// The keep-alive time-out (KATO) to set, rounded up to the controller's granularity; zero: no
+    /// keep-alive. A host that sets a time-out has to send Keep Alive at least twice in
+    /// [`Inventory::keep_alive`].
     pub keep_alive: Nanos,
-    /// The Command Quiesce Time of a controller that reports none (CQT = 0). Not zero on a fabric,
-    /// where a controller is not stopped for certain before it has passed.
+    /// The Command Quiesce Time that is assumed of a controller that reports none (CQT = 0). Over
+    /// fabrics it is not zero: only once it has passed is a lost controller certain to have
+    /// stopped.
     pub quiesce_time: Nanos,
     /// Bus addresses of two zeroed pages for shadow doorbells and their EventIdx. `None`: the host
     /// uses none.
@@ -61,11 +63,11 @@ pub enum BringupAction {
         /// When.
         until: Nanos,
     },
-    /// Post this on the admin queue, and pass the reply to [`Bringup::completed`].
+    /// Post this command on the admin queue, and pass the reply to [`Bringup::completed`].
     Admin(AdminCommand),
-    /// The controller has stopped without completing the last command, and is enabled next:
-    /// [`crate::Exclusive::abandon`] and [`crate::Exclusive::reopen`] the admin queue pair. The
-    /// command's page belongs to the host again.
+    /// The controller has stopped without completing the last command, and will be enabled again:
+    /// call [`crate::Exclusive::abandon`] and [`crate::Exclusive::reopen`] on the admin queue pair.
+    /// The command's page belongs to the host again.
     ReopenAdmin,
     /// Allocate the memory of this queue pair, and pass its addresses to [`Bringup::rings`].
     Rings {
@@ -76,8 +78,9 @@ pub enum BringupAction {
     },
     /// The controller is ready. Every later step returns this too.
     Ready(Box<Inventory>),
-    /// Bring-up has failed. Every later step returns this too. The controller may be enabled: stop
-    /// it by a [`crate::Shutdown`] (an empty [`Inventory`] will do) before its memory is freed.
+    /// Bring-up has failed. Every later step returns this too. The controller may be enabled:
+    /// before its memory is freed, stop it with a [`crate::Shutdown`], for which an empty
+    /// [`Inventory`] is enough.
     Failed(BringupError),
 }
 
@@ -86,7 +89,7 @@ pub enum BringupAction {
 pub enum WantedQueues {
     /// New queue pairs, as many as the controller grants.
     New {
-        /// Commands in flight on each, as far as the controller allows.
+        /// Commands in flight on each queue pair, as far as the controller allows.
         depth: u32,
         /// One entry for each queue pair: its interrupt vector, or `None` for a polled queue.
         vectors: Vec<Option<Vector>>,
@@ -134,9 +137,9 @@ pub struct Inventory {
     pub queues: Vec<QueueLayout>,
     /// The keep-alive time-out in force; zero: none.
     pub keep_alive: Nanos,
-    /// OAES: the asynchronous events supported.
+    /// OAES: the asynchronous events that the controller supports.
     pub async_events_offered: u32,
-    /// LPA: log pages can be read from an offset.
+    /// LPA: log pages can be read from an offset on.
     pub log_offsets: bool,
     /// OACS: Doorbell Buffer Config is supported.
     pub shadow_doorbells_supported: bool,
@@ -178,7 +181,8 @@ pub struct Subsystem {
     pub quiesce_time: Nanos,
     /// CIU and CIRN: with CNTLID they identify this association of the controller.
     pub instance: (u8, u64),
-    /// CCRL: how many other controllers it can reset at a time (Cross-Controller Reset).
+    /// CCRL: how many other controllers this controller can reset at a time (Cross-Controller
+    /// Reset).
     pub cross_resets: u8,
 }
 
@@ -295,7 +299,7 @@ pub enum BringupCause {
     /// CSTS.RDY did not become 0.
     #[error("CSTS.RDY is still 1 after {waited}: the controller may still write to memory")]
     NotStopped {
-        /// For how long.
+        /// The time waited.
         waited: Nanos,
     },
     /// CSTS.RDY did not become 1.
@@ -322,7 +326,7 @@ pub enum BringupCause {
         waited: Nanos,
     },
     /// A required admin command was rejected.
-    #[error("the controller answered {status}")]
+    #[error("the controller rejected the command: {status}")]
     Rejected {
         /// Its status.
         status: Status,
@@ -337,32 +341,34 @@ pub enum BringupCause {
     #[error(transparent)]
     ShortPage(TooShort),
     /// The active namespace list is not in ascending order.
-    #[error("the list of active namespaces names {nsid} after {after}: it must ascend")]
+    #[error(
+        "the list of active namespaces has {nsid} after {after}: it must be in ascending order"
+    )]
     BadNamespaceList {
-        /// The namespace.
+        /// The namespace identifier.
         nsid: Nsid,
-        /// The one before.
+        /// The identifier before it.
         after: Nsid,
     },
     /// More namespaces than this driver supports.
-    #[error("more than {most} namespaces")]
+    #[error("the controller has more than {max} namespaces, the maximum of this driver")]
     TooManyNamespaces {
-        /// The most.
-        most: usize,
+        /// The maximum.
+        max: usize,
     },
     /// The configured admin queue is larger than AQA can express.
-    #[error("an admin queue has at most {most} entries")]
+    #[error("the admin queue is too large: it may have at most {max} entries")]
     AdminQueueTooLarge {
-        /// The most.
-        most: u32,
+        /// The maximum.
+        max: u32,
     },
     /// After a reset the controller no longer grants the queues that existed.
     #[error("after the reset the controller allows fewer or smaller queues than before")]
     Changed,
 }
 
-/// How long everything after CSTS.RDY = 1 may take. Each command has its own time-out, but the
-/// controller controls their number: three for each of up to 16,384 namespaces.
+/// How long everything after CSTS.RDY = 1 may take. Each command has a time-out of its own, but the
+/// controller determines how many commands there are: three per namespace, up to 16,384 namespaces.
 const BRINGUP_TIMEOUT: Nanos = Nanos::from_secs(60);
 
 /// The bring-up state machine.
@@ -376,8 +382,8 @@ pub struct Bringup {
     inventory: Inventory,
     /// Namespaces to identify.
     nsids: Vec<Nsid>,
-    /// `nsids` is 1 to NN, active or not: the controller has no list of active namespaces (CNS
-    /// 02h).
+    /// The controller has no list of active namespaces (CNS 02h): `nsids` has all identifiers from
+    /// 1 to NN, and each may be inactive.
     sequential_scan: bool,
     /// CNS 02h did not complete: the controller is brought up again without that command.
     skip_nsid_list: bool,
@@ -394,12 +400,12 @@ enum BringupState {
     Start,
     Stopping(StopSequence),
     Enabling,
-    /// `fatal`: CSTS.CFS has been 1 since before the controller was enabled.
+    /// Waiting for CSTS.RDY = 1. `fatal`: CSTS.CFS has been 1 since before CC.EN was set.
     Enabled {
         backoff: Backoff,
         fatal: bool,
     },
-    /// An admin command: to be posted while `deadline` is `None`, then waiting for its reply.
+    /// An admin command. While `deadline` is `None` it has to be posted; then its reply is awaited.
     Admin {
         command: BringupCommand,
         deadline: Option<Nanos>,
@@ -434,7 +440,7 @@ enum BringupCommand {
 }
 
 impl Bringup {
-    /// Begins at the first phase.
+    /// A bring-up that begins at the first phase.
     pub fn new(config: BringupConfig) -> Bringup {
         Bringup {
             config,
@@ -463,10 +469,10 @@ impl Bringup {
             BringupState::Admin { deadline: Some(deadline), .. } => *deadline += overrun,
             _ => {}
         }
-        // Transitions that need nothing from the executor follow each other at once.
+        // Transitions without an action for the executor follow each other within one step.
         let mut ask = loop {
             let action = match self.advance(now, properties) {
-                // The round goes on at the next step: its accesses are kept.
+                // The round continues at the next step, so its accesses are kept.
                 Err(AccessError::WouldBlock(until)) => break BringupAction::Wait { until },
                 Err(AccessError::Failed(error)) => {
                     self.fail(BringupCause::Property(error));
@@ -483,7 +489,7 @@ impl Bringup {
                 break action;
             }
         };
-        // A wait in pieces, so that an overrun of the executor is noticed.
+        // A long wait is divided, so that an overrun of the executor is noticed.
         if let BringupAction::Wait { until } = &mut ask {
             self.step_timer.schedule_within(now, until);
         }
@@ -505,7 +511,7 @@ impl Bringup {
                 StopStatus::Wait(until) => return Err(AccessError::WouldBlock(until)),
                 StopStatus::Stopped => {
                     self.state = BringupState::Enabling;
-                    // Only this retry has left a command on the admin queue.
+                    // Only if CNS 02h did not complete, a command is left on the admin queue.
                     return Ok(self.skip_nsid_list.then_some(BringupAction::ReopenAdmin));
                 }
                 StopStatus::TimedOut(waited) => self.fail(BringupCause::NotStopped { waited }),
@@ -515,8 +521,8 @@ impl Bringup {
             BringupState::Enabling => self.enable(now, properties)?,
             BringupState::Enabled { backoff, fatal } => {
                 let csts = Csts::from_bits(round.get32(Property::Csts)?);
-                // CFS of before EN = 1 may not have been cleared yet. It counts only if it stays
-                // until the time-out.
+                // A CFS that was set before EN = 1 may not have been cleared yet. It is an error
+                // only if it stays set until the time-out.
                 *fatal &= csts.cfs() && !csts.rdy();
                 match (csts.is_gone(), csts.cfs() && !*fatal, csts.rdy()) {
                     // All ones also reads as CFS = 1 and RDY = 1, so removal is tested first.
@@ -534,7 +540,8 @@ impl Bringup {
                     },
                 }
             }
-            // Tested between commands only: one in flight has its own deadline.
+            // The time-out of the sequence is tested between commands only: a command in flight has
+            // a deadline of its own.
             BringupState::Admin { deadline: None, .. }
                 if now - self.commands_since >= BRINGUP_TIMEOUT =>
             {
@@ -585,13 +592,13 @@ impl Bringup {
         if self.config.admin_sizes.sq_entries.max(self.config.admin_sizes.cq_entries)
             > Aqa::MAX_ENTRIES
         {
-            self.fail(BringupCause::AdminQueueTooLarge { most: Aqa::MAX_ENTRIES });
+            self.fail(BringupCause::AdminQueueTooLarge { max: Aqa::MAX_ENTRIES });
             return Ok(());
         }
         let version = Version::from_bits(round.get32(Property::Vs)?);
         self.ready_timeout = ready_timeout(&mut round, cap)?;
         self.inventory = Inventory { cap, version, ..Inventory::default() };
-        // Firmware, a boot loader or a killed process may have left it enabled.
+        // Firmware, a boot loader or a killed process may have left the controller enabled.
         self.state = BringupState::Stopping(StopSequence::started(now, self.ready_timeout));
         Ok(())
     }
@@ -638,8 +645,8 @@ impl Bringup {
         } else if csts.is_some_and(|csts| csts.cfs()) {
             self.fail(BringupCause::Fatal);
         } else if now >= deadline && self.may_skip_nsid_list() {
-            // The list may still be written to its page. The controller is stopped before that page
-            // is reused.
+            // The controller may still write the list to the command's page, so it is stopped
+            // before that page is reused.
             self.skip_nsid_list = true;
             self.state = BringupState::Start;
         } else if now >= deadline {
@@ -676,7 +683,8 @@ impl Bringup {
             }
             BringupCommand::AsyncEvents => {
                 let offered = AsyncEventConfig::from_bits(self.inventory.async_events_offered);
-                // Only what the driver handles: SMART warnings, namespace attributes and ANA.
+                // Only events that the driver handles are enabled: SMART warnings, namespace
+                // attributes and ANA.
                 let wanted = AsyncEventConfig::new()
                     .with_smart(0x1f)
                     .with_namespace_attribute(offered.namespace_attribute());
@@ -725,7 +733,7 @@ impl Bringup {
     /// The value of a property access in progress. Ignored if the access is no longer pending.
     pub fn answered(&mut self, ticket: Ticket, answer: Answer) {
         self.accesses.answered(ticket, answer);
-        // Tickets are unique, so at most one of the two takes it.
+        // Tickets are unique, so at most one of `accesses` and `status_poll` takes the answer.
         self.status_poll.answered(ticket, answer);
     }
 
@@ -806,7 +814,7 @@ fn post(command: BringupCommand) -> BringupState {
 
 fn create_cq(layout: &QueueLayout) -> Sqe {
     let QueueLayout { id, sizes, cq, vector, .. } = *layout;
-    // The CQ first: an SQ names the CQ that its completions go to.
+    // The CQ is created first: Create I/O Submission Queue names the CQ of its completions.
     CreateCq { queue: id, entries: sizes.cq_entries, addr: cq, contiguous: true, vector }.to_sqe()
 }
 

@@ -1,7 +1,7 @@
 //! The command table: maps the CID of a completion back to the token of its command, exactly once.
 //!
-//! A CID is a generation number above a tag: the slot's next command has another CID, so a late or
-//! repeated completion of the last one is recognised.
+//! A CID is a generation number above a tag, the index of a command slot. The slot's next command
+//! has another generation, so a late or repeated completion of an earlier command is recognised.
 //!
 //! ```text
 //!          15          log2(tags) .. 0
@@ -9,8 +9,9 @@
 //! ```
 //!
 //! A slot has one writer at a time. The thread that took its tag (under the SQ lock) fills it. The
-//! thread with the [`Finisher`] (under the CQ lock) ends it and returns the tag. So no slot needs a
-//! locked instruction. Any thread may read without a lock, as [`CommandTable::expired`] does.
+//! thread with the [`Finisher`] (under the CQ lock) ends the command and returns the tag. So no
+//! slot needs a locked instruction. Any thread may read without a lock, as
+//! [`CommandTable::expired`] does.
 
 use nvme::Cid;
 use units::Nanos;
@@ -45,15 +46,16 @@ pub(crate) struct CommandSlot {
 /// State of a command slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandState {
-    /// No command.
+    /// The slot has no command.
     Free,
-    /// Posted and not completed.
+    /// The command was posted and has not completed.
     InFlight,
-    /// In flight, and so is an Abort for it: the CID stays reserved until both have completed.
+    /// The command and an Abort for it are in flight: the CID stays reserved until both have
+    /// completed.
     Aborting,
-    /// Still in flight after its Abort has completed.
+    /// The command is still in flight after its Abort has completed.
     Aborted,
-    /// Completed, but its Abort has not.
+    /// The command has completed, but its Abort has not.
     Completed,
 }
 
@@ -81,9 +83,9 @@ pub struct Expired {
 /// Why a CID cannot be completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CompletionError {
-    /// Not in flight; the slot's current or last CID.
+    /// The CID is not in flight. `last`: the current or last CID of its slot.
     Unknown { last: u16 },
-    /// Completed already, and reserved for its Abort.
+    /// The command has completed already; the CID is still reserved for its Abort.
     Duplicate,
 }
 
@@ -142,8 +144,8 @@ impl CommandTable {
         Cid(cid)
     }
 
-    /// Completes the command `cid` in any state. Returns its tag if that may be returned; `None`:
-    /// an Abort still reserves it.
+    /// Completes the command `cid` in any state. Returns its tag, which is free then; `None`: an
+    /// Abort still reserves the tag.
     pub(crate) fn complete_slow(
         &self,
         _: &mut Finisher,
@@ -152,11 +154,11 @@ impl CommandTable {
         let slot = self.slot(cid).ok_or(CompletionError::Unknown { last: u16::MAX })?;
         let state = slot.state.load(Acquire);
         let ended = match CommandState::of(state) {
-            // A stale generation: a completion posted twice, or after the tag's next command.
+            // A stale generation: the completion was posted twice, or after the tag's next command.
             _ if state as u16 != cid.0 => {
                 return Err(CompletionError::Unknown { last: state as u16 });
             }
-            // The last generation itself: completed already.
+            // This is the last generation, and its command has completed already.
             CommandState::Free => return Err(CompletionError::Unknown { last: state as u16 }),
             CommandState::Completed => return Err(CompletionError::Duplicate),
             CommandState::Aborting => CommandState::Completed,
@@ -166,8 +168,8 @@ impl CommandTable {
         Ok((slot.command(cid), (ended == CommandState::Free).then_some(self.tag(cid))))
     }
 
-    /// Reserves the CID of a command for which an Abort is about to be posted. False: it has
-    /// completed.
+    /// Reserves the CID of a command for which an Abort is about to be posted. Returns false if the
+    /// command has completed.
     pub(crate) fn begin_abort(&self, _: &mut Finisher, command: &OutstandingCommand) -> bool {
         let Some(slot) = self.slot(command.cid) else { return false };
         // Compare time and token too: a CID comes back after 16 generations or more.
@@ -213,7 +215,7 @@ impl CommandTable {
     pub(crate) fn abandon(&self, _: &mut Finisher, mut each: impl FnMut(OutstandingCommand)) {
         for slot in &self.slots {
             let state = slot.state.load(Acquire);
-            // `Completed`: it has completed already: its caller has its result.
+            // In state `Completed` the caller has the result already.
             if CommandState::of(state).is_in_flight() {
                 each(slot.command(Cid(state as u16)));
             }

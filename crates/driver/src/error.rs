@@ -24,9 +24,10 @@ pub enum QueueSizeError {
         /// The size requested.
         entries: u32,
     },
-    /// No tag, or so many that the rings could overrun or command identifiers would not be unique.
+    /// There is no tag, or so many that the rings could overrun or command identifiers would not be
+    /// unique.
     #[error(
-        "queue {id} with {tags} tags: it must have 1 to {most} (a ring of N entries holds N-1 commands, and a queue has at most 4095 tags)"
+        "queue {id} with {tags} tags: it must have 1 to {max} (a ring of N entries holds N-1 commands, and a queue has at most 4095 tags)"
     )]
     Tags {
         /// The queue.
@@ -34,7 +35,7 @@ pub enum QueueSizeError {
         /// The number requested.
         tags: u32,
         /// The maximum for these rings.
-        most: u32,
+        max: u32,
     },
 }
 

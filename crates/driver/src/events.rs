@@ -1,5 +1,6 @@
-//! Asynchronous events (Base 5.1.2): keeps Asynchronous Event Requests in the controller, and reads
-//! the log page that each event names. Reading the page also re-enables events of its type.
+//! Asynchronous events (Base 5.1.2): keeps Asynchronous Event Requests in flight, and reads the log
+//! page that each event names. Reading the page also lets the controller send the next event of
+//! that type.
 
 use std::collections::VecDeque;
 
@@ -16,8 +17,8 @@ use crate::{AdminCommand, Inventory, Purpose};
 /// Requests kept in flight: an event need not wait until the one before it has been handled.
 const MAX_OUTSTANDING: u32 = 4;
 
-/// Most requests posted within [`RATE_PERIOD`]. A broken controller may complete each at once, and
-/// each costs the read of a log page.
+/// Maximum requests posted within [`RATE_PERIOD`]. A broken controller may complete each of them at
+/// once, and each completion causes the read of a log page.
 const RATE_BURST: usize = 8;
 
 /// See [`RATE_BURST`].
@@ -26,7 +27,7 @@ const RATE_PERIOD: Nanos = Nanos::from_millis(100);
 /// A data structure to read from the controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// A log page, by its identifier: its first page of memory.
+    /// A log page, by its identifier, from its first byte on.
     Log(u8),
     /// The continuation of a log page, from this byte offset.
     Rest(u8, u32),
@@ -34,12 +35,12 @@ pub enum Reading {
     Namespace(Nsid),
 }
 
-/// The kind of a [`Reading`] in its number; a log page has no bit.
+/// Set in the number of a [`Reading`] that is Identify Namespace; clear for log pages.
 const NAMESPACE: u64 = 1 << 40;
 const LOG_REST: u64 = 1 << 41;
 
 impl Reading {
-    /// Packs it into a number for [`Purpose::Own`].
+    /// Packs the reading into a number for [`Purpose::Own`].
     pub fn to_number(self) -> u64 {
         match self {
             Reading::Log(page) => page.into(),
@@ -86,8 +87,8 @@ pub struct AnaLogReader {
 }
 
 impl AnaLogReader {
-    /// Most bytes: 65,535 groups without namespaces, plus one piece. Bounds what a malicious
-    /// controller can make the host allocate.
+    /// Maximum bytes: 65,535 groups without namespaces, plus one piece. It limits how much memory a
+    /// malicious controller can make the host allocate.
     const MAX_BYTES: usize = AnaHeader::LEN + ana::AnaGroup::LEN * u16::MAX as usize + PAGE_BYTES;
 
     /// Adds the data of `what` (empty if it was rejected). Returns the log if it is complete, or
@@ -98,7 +99,7 @@ impl AnaLogReader {
             (self.complete_groups, self.end) = (0, 0);
         }
         self.bytes.extend_from_slice(piece);
-        // An empty piece is an error: parse what there is rather than ask for ever.
+        // An empty piece is an error: what was received is parsed, instead of asking for ever.
         let more = offsets && !piece.is_empty() && self.bytes.len() < AnaLogReader::MAX_BYTES;
         if more && !self.is_complete() {
             return Err(Reading::Rest(lid::ANA, self.bytes.len() as u32));
@@ -135,7 +136,7 @@ impl AnaLogReader {
 pub struct EventRequests {
     wanted: u32,
     outstanding: u32,
-    /// In order. Reading a log page allows the controller to send the next event of that type.
+    /// What is still to be read, in order.
     to_read: VecDeque<Reading>,
     reading: bool,
     /// When the latest event requests were posted, the latest first.
@@ -143,7 +144,7 @@ pub struct EventRequests {
 }
 
 impl EventRequests {
-    /// For a controller that has just come up.
+    /// The requests for a controller that has just come up.
     pub fn new(inventory: &Inventory) -> EventRequests {
         let limit = inventory.limits.map_or(1, |limits| limits.async_events);
         EventRequests { wanted: MAX_OUTSTANDING.min(limit), ..EventRequests::default() }
@@ -201,7 +202,7 @@ impl EventRequests {
         if self.outstanding >= self.wanted || now < self.next_at() {
             return None;
         }
-        // Only the time of the RATE_BURST-th latest request is ever read.
+        // Only the time of the RATE_BURST-th latest request is needed.
         self.posted.truncate(RATE_BURST - 1);
         self.posted.push_front(now);
         self.outstanding += 1;
@@ -213,7 +214,7 @@ impl EventRequests {
         self.posted.get(RATE_BURST - 1).map_or(Nanos::ZERO, |&oldest| oldest + RATE_PERIOD)
     }
 
-    /// When an event request that is being rate limited may be posted; `MAX`: none is.
+    /// When the next event request may be posted, if the rate limit delays it; `MAX` otherwise.
     pub fn until(&self, now: Nanos) -> Nanos {
         let at = self.next_at();
         if self.outstanding < self.wanted && now < at { at } else { Nanos::MAX }

@@ -12,23 +12,23 @@ use crate::{QueueSizes, SplitError, Splitter};
 /// Limits of the commands and queues of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Most bytes of data per command (MDTS, in units of CAP.MPSMIN); `None`: no limit.
+    /// Maximum bytes of data per command (MDTS, in units of CAP.MPSMIN); `None`: no limit.
     pub max_transfer: Option<u64>,
-    /// Most entries of an I/O queue, 2 to 65,536 (CAP.MQES + 1).
+    /// Maximum entries of an I/O queue, 2 to 65,536 (CAP.MQES + 1).
     pub max_entries: u32,
-    /// Most commands in flight per queue (MAXCMD); `None`: not reported.
+    /// Maximum commands in flight per queue (MAXCMD); `None`: not reported.
     pub max_commands: Option<u32>,
     /// Bytes of a memory page, the unit of PRPs (CC.MPS).
     pub page_size: u64,
-    /// Most Abort commands in flight (ACL + 1).
+    /// Maximum Abort commands in flight (ACL + 1).
     pub aborts: u32,
-    /// Most Asynchronous Event Requests in flight (AERL + 1).
+    /// Maximum Asynchronous Event Requests in flight (AERL + 1).
     pub async_events: u32,
     /// A volatile write cache is present (VWC): a write is durable only after Flush or with FUA.
     pub volatile_cache: bool,
-    /// Most bytes of a Write Zeroes (WZSL, in units of CAP.MPSMIN). If not reported, MDTS: the
-    /// specification exempts this command, but some controllers enforce MDTS. `None`: the command
-    /// is not supported (ONCS bit 3).
+    /// Maximum bytes of a Write Zeroes (WZSL, in units of CAP.MPSMIN). If WZSL is not reported,
+    /// MDTS: the specification exempts Write Zeroes from MDTS, but some controllers enforce it.
+    /// `None`: the command is not supported (ONCS bit 3).
     pub write_zeroes: Option<u64>,
     /// I/O commands may use SGLs whose data blocks are dword aligned and a multiple of a dword
     /// (SGLS).
@@ -37,16 +37,16 @@ pub struct Limits {
     pub deallocate: Option<DeallocateLimits>,
     /// Compare is supported (ONCS bit 0), for at most `max_transfer` bytes.
     pub compare: bool,
-    /// Most bytes of a Verify (VSL, in units of CAP.MPSMIN; if not reported, MDTS); `None`: the
+    /// Maximum bytes of a Verify (VSL, in units of CAP.MPSMIN; if not reported, MDTS); `None`: the
     /// command is not supported (ONCS bit 7).
     pub verify: Option<u64>,
-    /// Most bytes of a Write Uncorrectable (WUSL, in units of CAP.MPSMIN; if not reported, MDTS);
-    /// `None`: the command is not supported (ONCS bit 1).
+    /// Maximum bytes of a Write Uncorrectable (WUSL, in units of CAP.MPSMIN; if not reported,
+    /// MDTS); `None`: the command is not supported (ONCS bit 1).
     pub uncorrectable: Option<u64>,
 }
 
-/// Limits of one Dataset Management command (NVM 4.1.5.4). If not reported, what the command format
-/// allows.
+/// Limits of one Dataset Management command (NVM 4.1.5.4). A limit that the controller does not
+/// report is that of the command format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeallocateLimits {
     /// Ranges (DMRL).
@@ -58,7 +58,7 @@ pub struct DeallocateLimits {
 }
 
 impl DeallocateLimits {
-    /// What the command format allows.
+    /// The limits of the command format.
     pub const UNLIMITED: DeallocateLimits =
         DeallocateLimits { ranges: nvme::io::MAX_RANGES, range_blocks: u32::MAX, blocks: u64::MAX };
 }
@@ -416,26 +416,26 @@ impl Namespace {
         self.blocks << self.block_log2
     }
 
-    /// How requests to this namespace are split: by MDTS, by `most` bytes if the host wants less,
-    /// and at NOIOB. Commands that neither read nor write have limits of their own; each part of a
+    /// How requests to this namespace are split: by MDTS, or by `max_bytes` if that is less, and at
+    /// NOIOB. Commands other than Read and Write have limits of their own; each part of a
     /// Deallocate is one range.
-    pub fn splitter(&self, limits: &Limits, most: u64) -> Result<Splitter, SplitError> {
+    pub fn splitter(&self, limits: &Limits, max_bytes: u64) -> Result<Splitter, SplitError> {
         let splitter = Splitter::new(
             self.block_log2,
-            limits.max_transfer.unwrap_or(u64::MAX).min(most),
+            limits.max_transfer.unwrap_or(u64::MAX).min(max_bytes),
             self.boundary,
         )?;
         let zeroes = limits.write_zeroes.map(|bytes| bytes >> self.block_log2);
         // A part is one range, so both the limit per range and the limit per command apply.
         let splitter = splitter.with_dataless(
             zeroes,
-            limits.deallocate.map(|most| most.blocks.min(most.range_blocks.into())),
+            limits.deallocate.map(|limits| limits.blocks.min(limits.range_blocks.into())),
         );
         let blocks = |bytes: u64| bytes >> self.block_log2;
         Ok(splitter
             .with_checks(limits.compare, limits.verify.map(blocks))
             .with_uncorrectable(limits.uncorrectable.map(blocks))
-            .with_ranges(limits.deallocate.map_or(1, |most| most.ranges)))
+            .with_ranges(limits.deallocate.map_or(1, |limits| limits.ranges)))
     }
 }
 

@@ -3,7 +3,7 @@
 //! [`join`] checks whether controllers lead to the same namespace. [`Failover`], a state machine
 //! without I/O, decides about each request: the paths it may be sent on, whether it is sent again
 //! after a failure, when that is safe, and when to give it up. A selector ([`crate::paths`])
-//! chooses among the paths that it allows.
+//! chooses one of the paths that [`Failover`] allows.
 //!
 //! Each software queue has its own [`Failover`] and receives every path event. Only [`WriteMarks`]
 //! is shared: the paths with unflushed writes.

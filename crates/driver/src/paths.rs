@@ -12,8 +12,8 @@
 //! flight, and every count still returns to zero.
 //!
 //! A thread counts its own requests in flight, so a choice touches no cache line that another CPU
-//! writes. (Linux's `queue-depth` counts per controller for all threads.) No clock: the caller
-//! supplies the time.
+//! writes. (Linux's `queue-depth` counts per controller for all threads.) This module reads no
+//! clock: the caller supplies the time.
 
 mod latency;
 mod set;
@@ -70,13 +70,14 @@ impl Policy {
         }
     }
 
-    /// The policy of a number (`as u8`). An invalid number is the first.
+    /// The policy with this number (`as u8`); an invalid number gives the first policy.
     #[inline]
     fn from_bits(bits: u8) -> Policy {
         Policy::ALL.get(usize::from(bits)).copied().unwrap_or(Policy::Numa)
     }
 
-    /// How much a request counts: 1, or for `latency` its size in units of 4 KiB; 0: not counted.
+    /// How much a request adds to the load of its path: 1, or for `latency` its size in units of 4
+    /// KiB; 0: the policy does not count requests.
     #[inline]
     fn weight(self, class: Class) -> u32 {
         match self {
@@ -113,10 +114,10 @@ impl FromStr for Policy {
 pub struct Distances(pub Vec<Vec<u8>>);
 
 impl Distances {
-    /// The value of a distance that is not given: farther than any.
+    /// The value of a distance that is not given: farther than any other.
     pub const UNKNOWN: u8 = u8::MAX;
 
-    /// The nearest path; of several, the first.
+    /// The nearest path; of several equally near paths, the first.
     fn nearest(&self, usable: PathSet, node: u16) -> Option<PathId> {
         let row = self.0.get(usize::from(node));
         usable.iter().min_by_key(|&path| {
@@ -184,7 +185,7 @@ impl Paths {
 /// counted), path and class (8 each), whether `latency` chose it, and in bit 63 a 1, so that
 /// `Option<Token>` is one word too.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[must_use = "what is counted has to be taken back"]
+#[must_use = "the request stays counted until its token is passed to `end` or `abandon`"]
 pub struct Token(NonZeroU64);
 
 const PATH: u32 = 32;
@@ -230,8 +231,8 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A path among those to choose from. Its rank is one number, so that the lowest is found without a
-/// branch per path:
+/// A path among those to choose from. Its rank is one number, so that the lowest rank is found
+/// without a branch per path:
 ///
 /// ```text
 ///   bits 63:40   tier: 0 probe, 1 as good as the fastest, 2 slower
@@ -239,16 +240,16 @@ impl fmt::Debug for Token {
 ///   bits 7:0     position in the list, which breaks ties
 /// ```
 ///
-/// The lowest rank is chosen, and `step` is added to it. Whatever a policy knows beyond the load
-/// enters the rank once per batch.
+/// The path with the lowest rank is chosen, and `step` is added to its rank. What a policy
+/// considers apart from the load enters the rank once per batch.
 #[derive(Clone, Copy, Debug)]
 struct RankedPath {
     rank: u64,
-    /// Added to the rank for each request: the request's load. For a path that may get one request
-    /// only: the last tier.
+    /// Added to the rank for each request: the request's load. For a path that may get only one
+    /// request, the step to the last tier.
     step: u64,
     token: Token,
-    /// Its load before the batch.
+    /// The path's load before the batch.
     before: u32,
     /// For `latency`: the expected latency of a request (ns); 0: unknown, and one request is to
     /// measure it.
@@ -258,38 +259,38 @@ struct RankedPath {
 /// Lowest bits of the load and the tier.
 const LOAD: u32 = 8;
 const TIER: u32 = LOAD + u32::BITS;
-/// The tiers. 0: a path that one request is to probe. [`GOOD`]: as good as the fastest. [`LAST`]:
-/// slower.
+/// The tiers. 0: a path that one request is to probe. [`GOOD`]: a path as good as the fastest.
+/// [`LAST`]: a slower path.
 const GOOD: u64 = 1 << TIER;
 const LAST: u64 = 2 << TIER;
 
-/// No class: the paths are not ranked.
+/// In place of a class: the paths are not ranked.
 const UNRANKED: u16 = u16::MAX;
-/// Choose by the lowest rank instead of in turn.
+/// In place of an index: paths are chosen by the lowest rank, not in turn.
 const BY_RANK: usize = usize::MAX;
 
-/// One thread's choices. The paths are ranked once per batch; each choice takes the ones before it
-/// into account.
+/// Chooses paths for one thread. The paths are ranked once per batch; each choice takes the choices
+/// before it into account.
 #[derive(Debug)]
 pub struct Selector {
     shared: Arc<Paths>,
     /// The memory node of the thread's CPU.
     node: u16,
-    /// The path that it takes first if all are equal.
+    /// The path that is chosen first if all are equal.
     first: u8,
     /// Requests, or load, in flight by path.
     counts: Vec<u32>,
     estimates: LatencyEstimates,
     /// The paths to choose from.
     ranked: Vec<RankedPath>,
-    /// What they were ranked for: the set, the class, and the class's index; [`UNRANKED`]: they
-    /// must be ranked before the next request.
+    /// What `ranked` was computed for: the set of paths, the class, and the class's index;
+    /// [`UNRANKED`]: the paths must be ranked before the next request.
     among: PathSet,
     class: Class,
     ranked_for: u16,
-    /// The policy that they are ranked by.
+    /// The policy by which `ranked` was computed.
     policy: Policy,
-    /// Index of the next path, if they are taken in turn; [`BY_RANK`] otherwise.
+    /// Index of the next path if paths are taken in turn; [`BY_RANK`] otherwise.
     next: usize,
     /// Where `round-robin` continues.
     cursor: u8,
@@ -318,7 +319,7 @@ impl Selector {
 
     /// Records that the thread runs on a CPU of memory node `node` now.
     pub fn set_node(&mut self, node: u16) {
-        // The ranking depends on the node for `numa`; forget it.
+        // The ranking of `numa` depends on the node, so it has to be computed again.
         if self.node != node {
             (self.node, self.among, self.ranked_for) = (node, PathSet::NONE, UNRANKED);
         }
@@ -380,7 +381,7 @@ impl Selector {
     #[inline]
     fn count(&mut self, path: PathId, weight: u32, policy: Policy, now: Nanos) {
         let Some(count) = self.counts.get_mut(path.index()).filter(|_| weight > 0) else { return };
-        // From idle to busy: silence is measured from now.
+        // The path was idle and becomes busy: its silence is measured from now on.
         if *count == 0 && policy == Policy::Latency {
             self.estimates.became_busy(path, now);
         }
@@ -410,7 +411,7 @@ impl Selector {
         self.estimates.count_choices(sent / self.policy.weight(self.class).max(1));
     }
 
-    /// The request completed at `now`, `latency` after it was sent.
+    /// Records that the request completed at `now`, `latency` after it was sent.
     #[inline]
     pub fn end(&mut self, token: Token, latency: Nanos, now: Nanos) {
         self.abandon(token);
@@ -419,8 +420,8 @@ impl Selector {
         }
     }
 
-    /// The request was taken back from its path. It is no longer counted, and no latency is
-    /// recorded.
+    /// Records that the request was taken back from its path: it is no longer counted, and no
+    /// latency is recorded.
     #[inline]
     pub fn abandon(&mut self, token: Token) {
         if let Some(count) = self.counts.get_mut(token.path().index()) {
@@ -440,7 +441,7 @@ impl Selector {
         self.counts.get(path.index()).copied().unwrap_or(0)
     }
 
-    /// Ranks `usable`, after counting what the last ranking has sent.
+    /// Ranks the paths in `usable`, after counting the requests that were sent by the last ranking.
     #[inline(never)]
     fn rank(&mut self, usable: PathSet, class: Class, now: Nanos) {
         self.commit(now);
@@ -456,7 +457,8 @@ impl Selector {
     }
 
     fn rank_again(&mut self, usable: PathSet, class: Class) {
-        // Before the list is replaced: round robin continues where it was.
+        // The cursor is saved before the list is replaced, so that round robin continues where it
+        // was.
         if let Some(entry) = self.ranked.get(self.next) {
             self.cursor = entry.token.path().0;
         }
@@ -476,7 +478,7 @@ impl Selector {
             before: 0,
             expected_ns: 0.0,
         };
-        // Keeps the allocation: rankings are frequent.
+        // Rankings are frequent, so the allocation of the list is kept.
         self.ranked.clear();
         self.ranked.extend(candidates.iter_from(first).map(entry));
         (self.among, self.class) = (usable, class);
@@ -513,7 +515,7 @@ impl Selector {
             entry.step &= GOOD - 1;
             entry.rank |= if entry.expected_ns <= fastest * near { GOOD } else { LAST };
             if entry.expected_ns == 0.0 || Some(entry.token.path()) == explored {
-                // A probe: tier 0 wins once, then the step moves the path to the last tier.
+                // A probe: tier 0 is chosen once, then the step moves the path to the last tier.
                 entry.rank &= GOOD - 1;
                 entry.step |= LAST;
             }

@@ -130,14 +130,14 @@ impl<R: Registers> Properties for R {
 #[non_exhaustive]
 pub enum PropertyError {
     /// The controller returned an error.
-    #[error("{access}: the controller answered {status}")]
+    #[error("{access}: the controller returned {status}")]
     Refused {
         /// The access.
         access: Access,
         /// Its status.
         status: Status,
     },
-    /// No answer in time.
+    /// The controller did not answer in time.
     #[error("{access}: no answer after {waited}")]
     NoAnswer {
         /// The access.
@@ -303,7 +303,7 @@ impl<P: Properties> Round<'_, P> {
         self.accesses.answered.truncate(self.replayed);
         let value = self.answer(access)?;
         self.accesses.registers.record(access, value);
-        // Recorded in order, which is how the next run replays them.
+        // Values are recorded in the order in which the next run replays them.
         self.accesses.answered.push((access, value));
         self.replayed += 1;
         Ok(value)
@@ -311,7 +311,8 @@ impl<P: Properties> Round<'_, P> {
 
     fn answer(&mut self, access: Access) -> Result<u64, AccessError> {
         let answer = match self.accesses.pending.take().filter(|pending| pending.access == access) {
-            // `take` above: an access that this run does not repeat is given up here.
+            // `take` has removed the pending access: if this run does not repeat it, it is given
+            // up.
             Some(PendingAccess { answer: Some(answer), .. }) => answer,
             // The answer is tested before the deadline: one that has arrived in time counts,
             // however late the step.
@@ -343,7 +344,7 @@ impl<P: Properties> Round<'_, P> {
     }
 }
 
-/// Polls CSTS: at every step if a read is free, and at an interval if the answer comes later.
+/// Polls CSTS: at every step if reads return at once, and at an interval if the value comes later.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StatusPoll {
     accesses: Accesses,
@@ -376,12 +377,12 @@ impl StatusPoll {
         if now < self.next {
             return Ok((None, self.next));
         }
-        // Asynchronous if the answer did not come with the access: then each read costs a command.
+        // If the value did not come at once, each read costs a command.
         let late = self.accesses.pending.is_some();
         match self.accesses.round(now, timing.timeout, properties).get32(Property::Csts) {
             Ok(bits) => {
                 self.accesses.end_round();
-                // A free read is repeated at every step.
+                // A read that returns at once is repeated at every step.
                 self.next = if late { now + timing.interval } else { Nanos::ZERO };
                 Ok((Some(Csts::from_bits(bits)), if late { self.next } else { Nanos::MAX }))
             }

@@ -30,14 +30,14 @@ pub struct QueueSizes {
     pub sq_entries: u32,
     /// Entries of the completion queue, 2 to 65,536.
     pub cq_entries: u32,
-    /// Most commands in flight: at most one less than the entries of either ring, so that neither
-    /// overruns, and at most [`QueueSizes::MAX_TAGS`].
+    /// Maximum commands in flight: at most one less than the entries of either ring, so that
+    /// neither ring overruns, and at most [`QueueSizes::MAX_TAGS`].
     pub tags: u32,
 }
 
 impl QueueSizes {
-    /// Most tags of a queue pair: 12 of the 16 bits of a CID. The other 4 count generations, so a
-    /// repeated completion is recognised as stale while the tag's next fifteen commands come and
+    /// Maximum tags of a queue pair: 12 of the 16 bits of a CID. The other 4 count generations, so
+    /// a repeated completion is recognised as stale while the tag's next fifteen commands come and
     /// go.
     pub const MAX_TAGS: u32 = (1 << 12) - 1;
 }
@@ -111,7 +111,7 @@ pub struct Completed {
 pub struct Reaped {
     /// Entries taken.
     pub found: u32,
-    /// It ended because the budget, or the capacity of `out`, was used up.
+    /// Reaping ended because the budget, or the capacity of `out`, was used up.
     pub budget_used_up: bool,
     /// An entry was pending after the lock was released: some thread must poll again, or a
     /// completion is missed.
@@ -179,8 +179,8 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         Some(SqGuard { pair: self, side: try_lock(&self.sq_side)? })
     }
 
-    /// Whether the next completion entry is new, without a lock. A true may be stale: another
-    /// thread may just have taken the entry. A false is exact, or the queue is stopped.
+    /// Whether the next completion entry is new, without a lock. True may be outdated: another
+    /// thread may just have taken the entry. False is exact, unless the queue is stopped.
     #[inline]
     pub fn pending(&self) -> bool {
         // Relaxed: a stale position is a slot that was taken since, and still has the phase tested.
@@ -207,7 +207,8 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         Some(Reaped { more, ..found })
     }
 
-    /// The same for at most `budget` entries, appended to `out` within its capacity.
+    /// As [`QueuePair::try_reap_into`], for at most `budget` entries, which are appended to `out`
+    /// within its capacity.
     pub fn try_reap(
         &self,
         doorbells: &impl Doorbells,
@@ -217,7 +218,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         self.append(budget, out, |places| self.try_reap_into(doorbells, places))
     }
 
-    /// The same, waiting for the lock.
+    /// As [`QueuePair::try_reap`], but waits for the lock.
     pub fn reap(
         &self,
         doorbells: &impl Doorbells,
@@ -277,16 +278,16 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         } else {
             self.empty_polls.add(1);
         }
-        // Last: until now a check without the lock sees the old slot, which errs on the side of
-        // polling.
+        // The position is updated last: until now a check without the lock sees the old slot, and
+        // at worst causes an unnecessary poll.
         self.poll_position
             .store(position_word(&side.consumer) | if side.stopped { STOPPED } else { 0 }, Release);
         reaped
     }
 
-    /// Reaps entries until `out` is full, but no more than are in flight: a controller that posts
-    /// endlessly must not keep this thread here. Returns the number, and what was wrong with the
-    /// next entry.
+    /// Reaps entries until `out` is full, but at most as many as there are commands in flight: a
+    /// controller that posts endlessly must not keep this thread here. Returns the number of
+    /// entries, and the violation, if any, in the entry after them.
     #[inline(always)]
     fn reap_entries(
         &self,
@@ -302,16 +303,16 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
             // The CQE was posted after its command was announced: if there was one, this load sees
             // it.
             in_flight = (self.announced.load(Acquire) - finished) as usize;
-            // A CQE without a command: the device writes to memory that it was not given.
+            // There is a CQE without a command: the controller broke the protocol.
             if in_flight == 0 {
                 return (0, Some(self.unannounced(side)));
             }
         }
-        let most = in_flight.min(out.len());
+        let max = in_flight.min(out.len());
         let mut taken = 0;
-        while taken < most {
-            // Up to the end of the ring, where the phase changes.
-            let run = (most - taken).min((self.sizes.cq_entries - side.consumer.slot()) as usize);
+        while taken < max {
+            // A run goes at most to the end of the ring, where the phase changes.
+            let run = (max - taken).min((self.sizes.cq_entries - side.consumer.slot()) as usize);
             let Some(run) = out.get_mut(taken..taken + run) else { break };
             let found = self.reap_run(side, run);
             taken += found;
@@ -395,7 +396,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
                     ProtocolViolation::Duplicate { queue, cid: cqe.cid() }
                 }
             })?;
-        // No tag: the Abort still holds the CID. `Exclusive::end_abort` returns the tag.
+        // Without a tag the Abort still reserves the CID; `Exclusive::end_abort` returns the tag.
         if let Some(tag) = tag {
             side.returner.add(&self.tags, tag);
         }
@@ -413,7 +414,7 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
     /// Commands announced and not yet reaped.
     #[inline]
     pub fn in_flight(&self) -> u32 {
-        // In this order, or the difference could be negative.
+        // `finished` is loaded first: otherwise the difference could be negative.
         let finished = self.finished.load(Acquire);
         (self.announced.load(Acquire) - finished) as u32
     }
@@ -456,7 +457,7 @@ impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
         };
         let cid = pair.commands.begin(tag, token, now);
         sqe.cid = cid.0;
-        // Always free: there are fewer tags than slots.
+        // The next slot is always free: there are fewer tags than slots.
         let slot = side.producer.slot();
         side.producer.advance();
         pair.sq.store(slot, &sqe);
@@ -473,7 +474,8 @@ impl<S: SqSlots, C: CqSlots> SqGuard<'_, S, C> {
         }
         self.side.announced = self.side.producer.slot();
         let announced = &self.pair.announced;
-        // Before the doorbell: a reaper must not see a CQE whose command was not counted.
+        // Commands are counted before the doorbell is rung: a reaper must not see a CQE whose
+        // command was not counted.
         announced.store(announced.load(Relaxed) + u64::from(posted), Release);
         doorbells.ring_sq(self.pair.id, self.side.producer.slot());
         self.pair.sq_doorbells.add(1);
@@ -508,9 +510,9 @@ impl QueueSizes {
                 return Err(QueueSizeError::Ring { id, ring, entries });
             }
         }
-        let most = (self.sq_entries.min(self.cq_entries) - 1).min(QueueSizes::MAX_TAGS);
-        if !(1..=most).contains(&self.tags) {
-            return Err(QueueSizeError::Tags { id, tags: self.tags, most });
+        let max = (self.sq_entries.min(self.cq_entries) - 1).min(QueueSizes::MAX_TAGS);
+        if !(1..=max).contains(&self.tags) {
+            return Err(QueueSizeError::Tags { id, tags: self.tags, max });
         }
         Ok(())
     }
@@ -543,8 +545,8 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
         Some(Exclusive { pair: self, sq, cq: self.cq_side.try_lock()? })
     }
 
-    /// After [`Exclusive`] was dropped: whether an entry is pending. A thread may have found the CQ
-    /// lock held and gone to sleep.
+    /// Whether an entry is pending, to be called after an [`Exclusive`] was dropped: a thread may
+    /// have found the CQ lock held, and gone to sleep.
     pub fn recheck_pending(&self) -> bool {
         fence(SeqCst);
         self.pending()
@@ -552,15 +554,15 @@ impl<S: SqSlots, C: CqSlots> QueuePair<S, C> {
 }
 
 impl<S: SqSlots, C: CqSlots> Exclusive<'_, S, C> {
-    /// Reserves the CID of `command`, for which an Abort is about to be posted, until both have
-    /// completed. False: the command has completed.
+    /// Reserves the CID of `command`, for which an Abort is about to be posted, until the command
+    /// and the Abort have completed. Returns false if the command has completed.
     pub fn begin_abort(&mut self, command: &OutstandingCommand) -> bool {
         self.pair.commands.begin_abort(&mut self.cq.finisher, command)
     }
 
     /// The Abort for `cid` has completed, with any status.
     pub fn end_abort(&mut self, cid: Cid) {
-        // Under the lock: a reset cannot free the same tag at the same time.
+        // The lock is held, so a reset cannot free the same tag at the same time.
         if let Some(tag) = self.pair.commands.end_abort(&mut self.cq.finisher, cid) {
             self.cq.returner.add(&self.pair.tags, tag);
             self.cq.returner.flush(&self.pair.tags);
@@ -582,11 +584,13 @@ impl<S: SqSlots, C: CqSlots> Exclusive<'_, S, C> {
     pub fn abandon(&mut self) -> Vec<OutstandingCommand> {
         let (pair, sq, cq) = (self.pair, &mut *self.sq, &mut *self.cq);
         (sq.closed, cq.stopped) = (true, true);
-        // Before the slots change: a check without the lock stops here.
+        // The position is changed before the slots: from here on a check without the lock finds no
+        // entry.
         pair.poll_position.store(STOPPED, Release);
         let mut abandoned = Vec::new();
         pair.commands.abandon(&mut cq.finisher, |command| abandoned.push(command));
-        // All tags are free again, and then forgotten so that `post` keeps refusing.
+        // All tags become free again. The taker then forgets them, so that `post` still returns
+        // `NoTag`.
         sq.taker.reset(&mut cq.returner, &pair.tags);
         sq.taker.forget();
         sq.announced = 0;
@@ -596,7 +600,7 @@ impl<S: SqSlots, C: CqSlots> Exclusive<'_, S, C> {
         for slot in 0..pair.sizes.cq_entries {
             pair.cq.store(slot, &Cqe::default());
         }
-        // Never backwards: threads without a lock compute `in_flight` from both.
+        // `finished` never decreases: threads without a lock compute `in_flight` from both counts.
         pair.finished.store(pair.announced.load(Relaxed), Release);
         abandoned
     }

@@ -39,12 +39,12 @@ pub struct RecoveryConfig {
     /// A command that is this much older than `command_timeout` causes a reset. So does an admin
     /// command of this age, and a CSTS read that is not answered for this long.
     pub grace: Nanos,
-    /// Bring-up attempts after a reset before the controller is given up.
+    /// Maximum bring-up attempts after a reset; then the controller is given up.
     pub attempts: u32,
-    /// The longest interval between two polls of CSTS.
+    /// Maximum interval between two polls of CSTS.
     pub health_interval: Nanos,
     /// How long to wait for a controller that does not answer, is gone, or does not stop, before it
-    /// is given up. Zero: it is given up at once. Useful if there are other paths.
+    /// is given up. Zero, which is useful if there are other paths: it is given up at once.
     pub lost_timeout: Nanos,
 }
 
@@ -108,11 +108,11 @@ impl ResetCause {
 /// this.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Dead {
-    /// It was removed.
+    /// The controller was removed.
     #[error("the controller is gone: its registers read as all ones")]
     Gone,
-    /// It could not be stopped. The buffers of its commands are leaked, because it may still write
-    /// to them.
+    /// The controller could not be stopped. The buffers of its commands are leaked, because it may
+    /// still write to them.
     #[error(
         "the controller does not stop: CSTS.RDY is still 1 after {waited}, and a reset of its PCI function did not help (reset because: {cause})"
     )]
@@ -122,7 +122,7 @@ pub enum Dead {
         /// Why it was being stopped.
         cause: ResetCause,
     },
-    /// It is unknown whether it has stopped. The buffers of its commands are leaked.
+    /// It is unknown whether the controller has stopped. The buffers of its commands are leaked.
     #[error("the controller cannot be stopped: {error} (reset because: {cause})")]
     Property {
         /// The access that failed.
@@ -130,7 +130,7 @@ pub enum Dead {
         /// Why it was being stopped.
         cause: ResetCause,
     },
-    /// It stopped, but bring-up failed.
+    /// The controller stopped, but bring-up failed.
     #[error(
         "the controller does not come up again after a reset (reset because: {cause}): {error}"
     )]
@@ -201,7 +201,7 @@ pub enum RecoveryAction {
 /// Limits how often a request is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Most retries of a request, after resets and after error statuses together.
+    /// Maximum retries of a request, after resets and after error statuses together.
     pub limit: u8,
 }
 
@@ -217,8 +217,9 @@ pub enum RetryDecision {
 }
 
 impl RetryPolicy {
-    /// Decides for a request that a reset took back. `idempotent`: executing it twice has the same
-    /// effect as once, which holds for Read, Write and Flush until the caller has been answered.
+    /// Decides for a request that a reset took back. `idempotent`: executing the request twice has
+    /// the same effect as once, which holds for Read, Write and Flush until the caller has the
+    /// result.
     pub fn after_reset(&self, buffers: Buffers, retries: u8, idempotent: bool) -> RetryDecision {
         match buffers {
             // The old controller may still write to the buffer: a retry would share it.
@@ -441,7 +442,7 @@ impl Recovery {
                         return Some(RecoveryAction::Wait { until });
                     }
                     StopStatus::Stopped => {
-                        // The controller has forgotten its Aborts.
+                        // The reset has ended the Aborts in flight.
                         (self.aborts, self.lost_since) = (0, None);
                         self.state = RecoveryState::Stopped { cause };
                         return Some(RecoveryAction::Abandon(Buffers::Returned));
@@ -450,7 +451,8 @@ impl Recovery {
                         let dead = Dead::NotStopped { waited, cause: cause.clone() };
                         return self.enter_lost(now, cause, dead);
                     }
-                    // A path may come back: removal is fatal only if the configured wait is zero.
+                    // A removed controller may come back: it is given up at once only if
+                    // `lost_timeout` is zero.
                     StopStatus::Gone => return self.enter_lost(now, cause, Dead::Gone),
                     StopStatus::Failed(error) => {
                         let dead = Dead::Property { error, cause: cause.clone() };
@@ -505,7 +507,8 @@ impl Recovery {
                 Some(RecoveryAction::Restored(inventory))
             }
             BringupAction::Failed(error) => {
-                // It may be enabled, at any phase: it is stopped before the next attempt.
+                // The controller may be enabled, in whatever phase bring-up failed, so it is
+                // stopped before the next attempt.
                 self.error = Some(error);
                 self.state = RecoveryState::ResetDue(cause);
                 None
@@ -529,8 +532,8 @@ impl Recovery {
             dead: dead.clone(),
             status_poll: StatusPoll::starting_at(first),
         };
-        // Already set if a controller came back and was lost again while stopping: the wait counts
-        // from the first loss.
+        // `lost_since` is already set if the controller came back and was lost again while
+        // stopping: the wait counts from the first loss.
         let reported = self.lost_since.replace(self.lost_since.unwrap_or(now)).is_some();
         (!reported).then_some(RecoveryAction::Lost(dead))
     }
@@ -556,7 +559,7 @@ impl Recovery {
             }
             Ok((Some(_), _)) => again,
             Ok((None, until)) => until,
-            // A failed read is no news: poll again after the interval.
+            // A failed read means that the controller is still lost: poll again after the interval.
             Err(_) => {
                 status_poll = StatusPoll::starting_at(again);
                 again
@@ -584,7 +587,8 @@ impl Recovery {
         mut status_poll: StatusPoll,
         watch: &TimeoutScan,
     ) -> Option<RecoveryAction> {
-        // CSTS before the commands: it names the cause more exactly than a time-out.
+        // CSTS is polled before commands are checked: it tells the cause more exactly than a
+        // time-out.
         let polled =
             status_poll.poll(now, self.poll_timing(self.config.health_interval), properties);
         // An error needs a step at once.
@@ -595,7 +599,7 @@ impl Recovery {
             Ok(Some(csts)) if csts.cfs() => {
                 RecoveryState::ResetDue(ResetCause::Fatal { csts: csts.into_bits() })
             }
-            // Another host, a firmware update or a power loss has disabled it.
+            // Another host, a firmware update or a power loss has disabled the controller.
             Ok(Some(csts)) if !csts.rdy() => {
                 RecoveryState::ResetDue(ResetCause::Stopped { csts: csts.into_bits() })
             }
@@ -636,10 +640,10 @@ pub struct TimeoutScan {
     scratch: Vec<Expired>,
     /// When each queue pair was last scanned.
     last_scan: HashMap<QueueId, Nanos>,
-    /// The commands in flight then: since when each counts, and when its Abort was first seen
-    /// completed.
+    /// The commands in flight at the last scan, each with the time from which its time-out counts,
+    /// and the time when its Abort was first seen completed.
     known: HashMap<(QueueId, Cid), (OutstandingCommand, Nanos, Option<Nanos>)>,
-    /// The same for the queue pair being scanned.
+    /// As `known`, for the queue pair being scanned.
     present: Vec<(OutstandingCommand, Nanos, Option<Nanos>)>,
 }
 
@@ -654,14 +658,14 @@ const ABORTED_GRACE: Nanos = Nanos::from_secs(1);
 struct LateCommand {
     queue: QueueId,
     expired: Expired,
-    /// Since when its time-out counts.
+    /// The time from which its time-out counts.
     since: Nanos,
     /// When its Abort was first seen completed.
     aborted: Option<Nanos>,
 }
 
 impl LateCommand {
-    /// When it causes a reset.
+    /// When the command causes a reset.
     fn due(&self, config: &RecoveryConfig) -> Nanos {
         let due = self.since
             + if self.queue == QueueId::ADMIN {
@@ -675,7 +679,7 @@ impl LateCommand {
 }
 
 impl TimeoutScan {
-    /// With no scan.
+    /// The results before the first scan: there are no late commands.
     pub fn new() -> TimeoutScan {
         TimeoutScan::default()
     }
@@ -698,7 +702,8 @@ impl TimeoutScan {
         // Admin commands are never aborted, so the grace period is all they get.
         let timeout = if admin { config.grace } else { config.command_timeout };
         self.scratch.clear();
-        // Every command in flight, not only late ones: their first sighting bounds the posted time.
+        // All commands in flight are listed, not only late ones: when a command is first seen
+        // limits how early it can have been posted.
         pair.expired(now, Nanos::ZERO, &mut self.scratch);
         let before = self.last_scan.insert(pair.id(), now);
         self.present.clear();
@@ -709,11 +714,11 @@ impl TimeoutScan {
             }
             let command = expired.command;
             let (since, aborted) = match self.known.get(&(pair.id(), command.cid)) {
-                // Compared as a whole: the CID may have been reused since the last scan.
+                // The whole command is compared: its CID may have been reused since the last scan.
                 Some(&(known, since, aborted)) if known == command => (since, aborted),
                 _ => (clamp_posted_at(command.posted_at, before, now), None),
             };
-            // The first sighting: the grace after an Abort counts from it.
+            // The grace period after an Abort counts from when it was first seen completed.
             let aborted = aborted.or((expired.state == CommandState::Aborted).then_some(now));
             self.present.push((command, since, aborted));
             let expires = since + timeout;
@@ -723,7 +728,7 @@ impl TimeoutScan {
                 self.next = Some(self.next.unwrap_or(Nanos::MAX).min(expires));
             }
         }
-        // Replaced as a whole: completed commands drop out.
+        // All entries of this queue pair are replaced, so that completed commands are removed.
         self.known.retain(|(queue, _), _| *queue != pair.id());
         self.known.extend(self.present.iter().map(|&known| ((pair.id(), known.0.cid), known)));
     }
@@ -756,10 +761,10 @@ impl TimeoutScan {
     }
 }
 
-/// Since when a command first seen at `now` counts towards its time-out. The posting thread reports
-/// `posted_at`, possibly from another clock. A command that the last scan (`before`) did not see
-/// was not posted before it, and none is posted after `now`: an implausible time is replaced by
-/// `now`. Otherwise a wrong clock would time out a command early, or never.
+/// The time from which the time-out of a command counts that is first seen at `now`. The posting
+/// thread reports `posted_at`, possibly from another clock. A command that the last scan (at
+/// `before`) did not see was not posted before that scan, nor after `now`: an implausible time is
+/// replaced by `now`. Otherwise a wrong clock would time out a command early, or never.
 pub fn clamp_posted_at(posted_at: Nanos, before: Option<Nanos>, now: Nanos) -> Nanos {
     if posted_at > now || before.is_some_and(|before| posted_at < before) { now } else { posted_at }
 }

@@ -1,5 +1,6 @@
-//! Shadow doorbells (Base 5.2.5, Doorbell Buffer Config): the host writes doorbells to memory and
-//! few registers. Useful for a controller whose register writes are messages or VM exits.
+//! Shadow doorbells (Base 5.2.5, Doorbell Buffer Config): the host writes each doorbell to memory,
+//! and the register only when the value passes the EventIdx that the controller has written. Useful
+//! where a register write is a message or a VM exit.
 
 use nvme::{Doorbells, QueueId};
 use sync::atomic::Ordering::Relaxed;
@@ -11,15 +12,15 @@ use sync::shadow::{self, ShadowDoorbell, ShadowDoorbells};
 #[derive(Debug)]
 pub struct Shadow<W> {
     words: W,
-    /// The controller uses them.
-    kept: AtomicBool,
+    /// Doorbell Buffer Config is in force: the controller reads the shadow doorbells.
+    enabled: AtomicBool,
     rung: AtomicU64,
 }
 
 impl<W: ShadowDoorbells> Shadow<W> {
-    /// Over zeroed memory that no controller uses yet.
+    /// Shadow doorbells in zeroed memory that no controller uses yet.
     pub fn new(words: W) -> Shadow<W> {
-        Shadow { words, kept: AtomicBool::new(false), rung: AtomicU64::new(0) }
+        Shadow { words, enabled: AtomicBool::new(false), rung: AtomicU64::new(0) }
     }
 
     /// The doorbells' memory.
@@ -27,46 +28,50 @@ impl<W: ShadowDoorbells> Shadow<W> {
         &self.words
     }
 
-    /// Sets whether the controller uses the shadow doorbells of I/O queues: after bring-up, or once
-    /// it has stopped. No thread may post or reap during the call.
-    pub fn keep(&self, kept: bool) {
-        // Relaxed: a thread that uses a queue takes its lock afterwards, which orders the two.
-        self.kept.store(kept, Relaxed);
+    /// Records whether the controller uses the shadow doorbells of I/O queues: true after Doorbell
+    /// Buffer Config has succeeded, false once the controller has stopped. No thread may submit or
+    /// reap during the call.
+    pub fn set_enabled(&self, enabled: bool) {
+        // Relaxed: a thread that uses a queue afterwards takes the queue's lock, which orders this
+        // store before the thread's load.
+        self.enabled.store(enabled, Relaxed);
     }
 
-    /// Whether the controller uses them.
-    pub fn is_kept(&self) -> bool {
-        self.kept.load(Relaxed)
+    /// Whether the controller uses the shadow doorbells of I/O queues.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Relaxed)
     }
 
-    /// Register writes of I/O queues while shadow doorbells were in use, since this was created.
+    /// How many doorbell registers of I/O queues were written while shadow doorbells were in use,
+    /// since [`Shadow::new`].
     pub fn rung(&self) -> u64 {
         self.rung.load(Relaxed)
     }
 
-    /// Moves the tail of a submission queue. Writes its register in `registers` if the controller
-    /// would not see the shadow.
+    /// Moves the tail of a submission queue. Writes the queue's register in `registers` as well if
+    /// the controller would not read the shadow doorbell.
     #[inline]
     pub fn ring_sq(&self, registers: &impl Doorbells, queue: QueueId, tail: u32) {
-        if self.must_ring(queue, false, tail) {
+        if self.update_shadow(queue, false, tail) {
             registers.ring_sq(queue, tail);
         }
     }
 
-    /// The same for the head of a completion queue.
+    /// Moves the head of a completion queue, as [`Shadow::ring_sq`] does the tail.
     #[inline]
     pub fn ring_cq(&self, registers: &impl Doorbells, queue: QueueId, head: u32) {
-        if self.must_ring(queue, true, head) {
+        if self.update_shadow(queue, true, head) {
             registers.ring_cq(queue, head);
         }
     }
 
-    /// Whether to write the register. The admin queue's doorbells are always written to both: some
-    /// controllers read only the register, and the specification lets others read the memory.
+    /// Writes the shadow doorbell, and returns whether the register must be written as well. The
+    /// admin queue's doorbells are always written to both: some controllers read only the register,
+    /// and the specification lets others read only the memory.
     #[inline]
-    fn must_ring(&self, queue: QueueId, completion: bool, value: u32) -> bool {
+    fn update_shadow(&self, queue: QueueId, completion: bool, value: u32) -> bool {
         let admin = queue == QueueId::ADMIN;
-        if !admin && !self.kept.load(Relaxed) {
+        if !admin && !self.enabled.load(Relaxed) {
             return true;
         }
         // A queue beyond the page has a register only.
@@ -75,13 +80,13 @@ impl<W: ShadowDoorbells> Shadow<W> {
         else {
             return true;
         };
-        // The host's own last value: read back rather than kept twice.
+        // The host's own last value is read back from the shadow instead of stored separately.
         let Ok(old) = doorbell.value();
-        let Ok(passed) = shadow::announce(&doorbell, old, value);
-        if passed && !admin {
+        let Ok(need_register) = shadow::announce(&doorbell, old, value);
+        if need_register && !admin {
             self.rung.fetch_add(1, Relaxed);
         }
-        passed || admin
+        need_register || admin
     }
 }
 

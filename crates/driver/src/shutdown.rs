@@ -91,7 +91,7 @@ enum ShutdownState {
 }
 
 impl Shutdown {
-    /// The least time to wait for CSTS.SHST. A controller may report more (RTD3E).
+    /// The minimum time to wait for CSTS.SHST. A controller may report a longer one (RTD3E).
     const DEFAULT_TIMEOUT: Nanos = Nanos::from_secs(5);
 
     /// Shuts down the controller that `inventory` describes. Nothing may be posted on its I/O
@@ -125,7 +125,7 @@ impl Shutdown {
         }
         let mut ask = loop {
             let action = match self.advance(now, properties) {
-                // The round goes on at the next step: its accesses are kept.
+                // The round continues at the next step, so its accesses are kept.
                 Err(AccessError::WouldBlock(until)) => break ShutdownAction::Wait { until },
                 // Everything before the stop is best effort.
                 Err(AccessError::Failed(_)) => {
@@ -190,7 +190,7 @@ impl Shutdown {
                     Ok(until) if csts.shst() != Csts::SHST_COMPLETE && !csts.cfs() => {
                         return Ok(Some(ShutdownAction::Wait { until }));
                     }
-                    // Complete, failed or timed out: the stop is the same.
+                    // Whether shutdown completed, failed or timed out, the controller is stopped.
                     _ => self.state = ShutdownState::Stopping(StopSequence::Start),
                 }
             }
@@ -218,11 +218,12 @@ impl Shutdown {
         Ok(None)
     }
 
-    /// Posts the next deletion. Deletions are best effort: a controller that rejects or ignores one
-    /// is shut down and stopped anyway.
+    /// Posts the next command that deletes a queue. Deleting is best effort: a controller that
+    /// rejects or ignores a command is shut down and stopped anyway.
     fn delete(&mut self, now: Nanos, csts: Csts) -> Option<ShutdownAction> {
         let ShutdownState::Delete { n, deadline } = &mut self.state else { return None };
-        // Read before each deletion: a stopped controller would let each one time out.
+        // CSTS was read before each deletion: on a stopped controller every deletion would time
+        // out.
         let works = csts.rdy() && !csts.cfs() && !csts.is_gone();
         let Some(command) = delete(&self.queues, *n).filter(|_| works) else {
             self.state = ShutdownState::Notify;

@@ -1,5 +1,5 @@
-//! Splits a request into commands: by the controller's transfer limit (MDTS), and at a boundary
-//! that the namespace prefers not to be crossed (NOIOB). Linux does the same in the block layer
+//! Splits a request into commands: by the controller's transfer limit (MDTS), and at multiples of a
+//! boundary that commands had better not cross (NOIOB). Linux does the same in the block layer
 //! (`max_sectors`, `chunk_sectors`).
 
 use units::Op;
@@ -11,32 +11,33 @@ pub struct Splitter(
     ///
     /// | bits | content |
     /// | --- | --- |
-    /// | 15:0 | most blocks of a part, minus 1, as NLB counts |
+    /// | 15:0 | maximum blocks of a part, minus 1, as NLB counts |
     /// | 23:16 | log2 of the block size |
-    /// | 27:24 | log2 of the most blocks of a Write Zeroes; 0: not supported |
-    /// | 31:28 | log4 of the most blocks of a Deallocate; 0: not supported |
-    /// | 36:32 | log2 of the most blocks of a Verify, plus 1; 0: not supported |
+    /// | 27:24 | log2 of the maximum blocks of a Write Zeroes; 0: not supported |
+    /// | 31:28 | log4 of the maximum blocks of a Deallocate; 0: not supported |
+    /// | 36:32 | log2 of the maximum blocks of a Verify, plus 1; 0: not supported |
     /// | 37 | Compare is supported |
-    /// | 42:38 | log2 of the most blocks of a Write Uncorrectable, plus 1; 0: not supported |
-    /// | 46:43 | log2 of the most ranges of a Deallocate |
-    /// | 63:47 | the boundary in blocks; 0: none; or [`UNBOUND`] |
+    /// | 42:38 | log2 of the maximum blocks of a Write Uncorrectable, plus 1; 0: not supported |
+    /// | 46:43 | log2 of the maximum ranges of a Deallocate |
+    /// | 63:47 | the boundary in blocks; 0: none; or [`NO_FAST_PATH`] |
     u64,
 );
 
-/// In place of a boundary, which has 16 bits: the request neither reads nor writes. Encoded there,
-/// the test costs nothing for the usual request, which has no boundary.
-const UNBOUND: u32 = 1 << 16;
+/// Stored in place of a boundary, which has 16 bits: [`Splitter::fits_one`] has to return false, so
+/// that the request does not take the fast path of reads and writes. `fits_one` tests for a
+/// boundary of 0 anyway, so the flag costs reads and writes nothing.
+const NO_FAST_PATH: u32 = 1 << 16;
 
 /// Lowest bit of the boundary.
 const BOUNDARY: u32 = 47;
 
-/// Lowest bit and mask of the most blocks of a Verify.
+/// Lowest bit and mask of the maximum blocks of a Verify.
 const VERIFY: (u32, u64) = (32, 0x1f);
 
-/// Lowest bit and mask of the most blocks of a Write Uncorrectable.
+/// Lowest bit and mask of the maximum blocks of a Write Uncorrectable.
 const UNCORRECTABLE: (u32, u64) = (38, 0x1f);
 
-/// Lowest bit and mask of the most ranges of a Deallocate.
+/// Lowest bit and mask of the maximum ranges of a Deallocate.
 const RANGES: (u32, u64) = (43, 0xf);
 
 /// Compare is supported.
@@ -78,13 +79,15 @@ pub enum SplitError {
         block: u64,
     },
     /// Nothing to transfer.
-    #[error("a request of 0 bytes at offset {offset}: the least is one logical block")]
+    #[error("a request of 0 bytes at offset {offset}: the minimum is one logical block")]
     Empty {
         /// Byte offset on the namespace.
         offset: u64,
     },
     /// Past the end of the namespace, or more than 2^32 - 1 blocks.
-    #[error("{len} bytes at offset {offset} do not lie within the namespace of {capacity} bytes")]
+    #[error(
+        "{len} bytes at offset {offset} do not lie within the namespace of {capacity} bytes, or are more than 2^32 - 1 logical blocks"
+    )]
     OutOfRange {
         /// Byte offset on the namespace.
         offset: u64,
@@ -98,14 +101,14 @@ pub enum SplitError {
         "the controller transfers at most {max_bytes} bytes per command, less than one logical block of {block}"
     )]
     NoBlockFits {
-        /// Most bytes per command.
+        /// Maximum bytes per command.
         max_bytes: u64,
         /// Bytes of a logical block.
         block: u64,
     },
 }
 
-/// One block of 512 bytes at a time, which every controller accepts.
+/// Parts of one block of 512 bytes, which every controller accepts.
 impl Default for Splitter {
     fn default() -> Splitter {
         Splitter(9 << 16)
@@ -130,45 +133,48 @@ impl Splitter {
         }
     }
 
-    /// Adds the most blocks of a Write Zeroes and a Deallocate; `None`: not supported. The limit is
-    /// rounded down: to a power of 2, at most 2^15, for Write Zeroes; to a power of 4, at most
-    /// 4^15, for Deallocate. A limit below 2 or 4 counts as not supported.
+    /// Sets the maximum blocks of a Write Zeroes and of a Deallocate; `None`: not supported. The
+    /// limits are rounded down: that of Write Zeroes to a power of 2, at most 2^15; that of
+    /// Deallocate to a power of 4, at most 4^15. A limit below 2 for Write Zeroes or below 4 for
+    /// Deallocate counts as not supported.
     pub fn with_dataless(self, zeroes: Option<u64>, deallocate: Option<u64>) -> Splitter {
-        let log2 = |most: Option<u64>| most.and_then(u64::checked_ilog2).unwrap_or(0).into();
+        let log2 = |max: Option<u64>| max.and_then(u64::checked_ilog2).unwrap_or(0).into();
         let (zeroes, deallocate): (u64, u64) = (log2(zeroes), log2(deallocate));
         Splitter(self.0 & !(0xff << 24) | zeroes.min(15) << 24 | (deallocate / 2).min(15) << 28)
     }
 
-    /// Adds Compare, with parts as large as those of a Read, and the most blocks of a Verify;
-    /// `None`: not supported. The limit is rounded down to a power of 2, at most 2^16.
+    /// Sets whether Compare is supported, with parts as large as those of a Read, and the maximum
+    /// blocks of a Verify; `None`: not supported. The limit is rounded down to a power of 2, at
+    /// most 2^16.
     #[must_use]
     pub fn with_checks(self, compare: bool, verify: Option<u64>) -> Splitter {
         let Splitter(rest) = self.with_power(VERIFY, verify);
         Splitter(rest & !COMPARE | if compare { COMPARE } else { 0 })
     }
 
-    /// Adds the most blocks of a Write Uncorrectable; `None`: not supported. The limit is rounded
-    /// down to a power of 2, at most 2^16.
+    /// Sets the maximum blocks of a Write Uncorrectable; `None`: not supported. The limit is
+    /// rounded down to a power of 2, at most 2^16.
     #[must_use]
-    pub fn with_uncorrectable(self, most: Option<u64>) -> Splitter {
-        self.with_power(UNCORRECTABLE, most)
+    pub fn with_uncorrectable(self, max: Option<u64>) -> Splitter {
+        self.with_power(UNCORRECTABLE, max)
     }
 
-    /// Adds the most ranges of a Deallocate, rounded down to a power of 2 from 1 to 256.
+    /// Sets the maximum ranges of a Deallocate, rounded down to a power of 2 from 1 to 256.
     #[must_use]
-    pub fn with_ranges(self, most: u32) -> Splitter {
+    pub fn with_ranges(self, max: u32) -> Splitter {
         let (at, bits) = RANGES;
-        Splitter(self.0 & !(bits << at) | u64::from(most.clamp(1, 256).ilog2()) << at)
+        Splitter(self.0 & !(bits << at) | u64::from(max.clamp(1, 256).ilog2()) << at)
     }
 
-    /// The most ranges of one Deallocate, if it is supported.
-    pub fn most_ranges(&self) -> u32 {
+    /// Maximum ranges of one Deallocate. Meaningless if `max_optional_blocks` says that Deallocate
+    /// is not supported.
+    pub fn max_ranges(&self) -> u32 {
         1 << (self.0 >> RANGES.0 & RANGES.1)
     }
 
     /// Stores the log2 of a limit, plus 1, so that 0 means "not supported".
-    fn with_power(self, (at, bits): (u32, u64), most: Option<u64>) -> Splitter {
-        let power = most.and_then(u64::checked_ilog2).map_or(0, |log2| u64::from(log2.min(16)) + 1);
+    fn with_power(self, (at, bits): (u32, u64), max: Option<u64>) -> Splitter {
+        let power = max.and_then(u64::checked_ilog2).map_or(0, |log2| u64::from(log2.min(16)) + 1);
         Splitter(self.0 & !(bits << at) | power << at)
     }
 
@@ -176,9 +182,10 @@ impl Splitter {
         (self.0 >> at & bits).checked_sub(1).map(|log2| 1 << log2)
     }
 
-    /// The most blocks of one command that neither reads nor writes. `None`: it is not supported,
-    /// or has no blocks.
-    pub fn most_blocks(&self, op: Op) -> Option<u32> {
+    /// Maximum blocks of one command of an optional operation. `None`: the operation is not
+    /// supported. Always `None` for Flush, and for Read and Write, whose limit is
+    /// [`Splitter::max_blocks`].
+    pub fn max_optional_blocks(&self, op: Op) -> Option<u32> {
         let log2 = match op {
             Op::WriteZeroes => self.0 >> 24 & 15,
             Op::Deallocate => 2 * (self.0 >> 28 & 15),
@@ -190,46 +197,47 @@ impl Splitter {
         (log2 > 0).then(|| 1 << log2)
     }
 
-    /// The limits for requests of this operation. Those that neither read nor write ignore the
-    /// boundary. A Deallocate may exceed 65,536 blocks per part: use [`Splitter::most_blocks`] for
-    /// it.
+    /// The limits for requests of operation `op`. Requests other than Read and Write ignore the
+    /// boundary, and do not take the fast path. For a Deallocate use
+    /// [`Splitter::max_optional_blocks`] instead: its parts may exceed 65,536 blocks.
     #[must_use]
     pub fn of(self, op: Op) -> Splitter {
         if op.transfers_blocks() {
             return self;
         }
         // The field for blocks per part holds 1 to 65,536.
-        let most = self.most_blocks(op).unwrap_or(1).min(65_536);
+        let max = self.max_optional_blocks(op).unwrap_or(1).min(65_536);
         Splitter(
             self.0 & ((1 << BOUNDARY) - 0x1_0000)
-                | u64::from(most - 1)
-                | u64::from(UNBOUND) << BOUNDARY,
+                | u64::from(max - 1)
+                | u64::from(NO_FAST_PATH) << BOUNDARY,
         )
     }
 
-    /// Makes [`Splitter::fits_one`] always return false, so that reads and writes take the general
-    /// path. The boundary is ignored.
+    /// Makes [`Splitter::fits_one`] always return false, so that reads and writes do not take the
+    /// fast path. Parts stay as large as before, except that the boundary is ignored.
     #[must_use]
-    pub fn one_by_one(self) -> Splitter {
-        Splitter(self.0 & ((1 << BOUNDARY) - 1) | u64::from(UNBOUND) << BOUNDARY)
+    pub fn without_fast_path(self) -> Splitter {
+        Splitter(self.0 & ((1 << BOUNDARY) - 1) | u64::from(NO_FAST_PATH) << BOUNDARY)
     }
 
-    /// Restricts the optional commands to what `other` supports too, for requests that may go to
-    /// either namespace. Block size, blocks per part and boundary stay.
+    /// Restricts the optional operations to those that `other` supports too, with the lower of the
+    /// two limits, for requests that may go to either namespace. Block size, blocks per part and
+    /// boundary stay.
     #[must_use]
     pub fn and_optional(self, other: Splitter) -> Splitter {
-        let least =
+        let lower =
             |shift: u32, bits: u64| (self.0 >> shift & bits).min(other.0 >> shift & bits) << shift;
         let powers = [VERIFY, UNCORRECTABLE, RANGES];
         // The minimum works on the packed fields: all are logarithms, and 0 is "not supported".
         let rest = powers
             .iter()
             .fold(self.0 & !(0xff << 24 | COMPARE), |rest, (at, bits)| rest & !(bits << at));
-        let powers = powers.iter().fold(0, |all, &(at, bits)| all | least(at, bits));
-        Splitter(rest | least(24, 15) | least(28, 15) | powers | self.0 & other.0 & COMPARE)
+        let powers = powers.iter().fold(0, |all, &(at, bits)| all | lower(at, bits));
+        Splitter(rest | lower(24, 15) | lower(28, 15) | powers | self.0 & other.0 & COMPARE)
     }
 
-    /// Bytes of a logical block, as a power of two.
+    /// log2 of the bytes of a logical block.
     #[inline]
     pub fn block_log2(&self) -> u8 {
         (self.0 >> 16) as u8
@@ -247,7 +255,7 @@ impl Splitter {
         (self.0 >> BOUNDARY) as u32
     }
 
-    /// Most logical blocks of a part.
+    /// Maximum logical blocks of a part.
     #[inline]
     pub fn max_blocks(&self) -> u32 {
         u32::from(self.0 as u16) + 1
@@ -257,7 +265,8 @@ impl Splitter {
     #[inline]
     pub fn split_bytes(&self, offset: u64, len: u64, blocks: u64) -> Result<Split, SplitError> {
         let log2 = self.block_log2();
-        // One test for both: a bit below the block size is set in either.
+        // One test for both values: in the one that is not aligned, a bit below the block size is
+        // set.
         if (offset | len) & (self.block_size() - 1) != 0 {
             return Err(SplitError::Unaligned { offset, len, block: self.block_size() });
         }
@@ -288,7 +297,7 @@ impl Splitter {
 
     #[inline]
     fn is_within(self, lba: u64, blocks: u32) -> bool {
-        self.boundary() != UNBOUND && self.split(lba, blocks).next_len() == blocks
+        self.boundary() != NO_FAST_PATH && self.split(lba, blocks).next_len() == blocks
     }
 
     /// Splits `blocks` logical blocks at `lba`. The caller has checked that the range is within the
@@ -312,14 +321,14 @@ impl Split {
 
     #[inline]
     fn next_len(&self) -> u32 {
-        let most = self.left.min(self.splitter.max_blocks());
+        let max = self.left.min(self.splitter.max_blocks());
         match self.splitter.boundary() {
-            0 | UNBOUND => most,
+            0 | NO_FAST_PATH => max,
             // A mask instead of a division. The low 32 bits of the LBA are enough.
             boundary if boundary.is_power_of_two() => {
-                most.min(boundary - (self.lba as u32 & (boundary - 1)))
+                max.min(boundary - (self.lba as u32 & (boundary - 1)))
             }
-            boundary => most.min(boundary - (self.lba % u64::from(boundary)) as u32),
+            boundary => max.min(boundary - (self.lba % u64::from(boundary)) as u32),
         }
     }
 }

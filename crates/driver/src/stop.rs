@@ -17,7 +17,7 @@ pub(crate) fn ready_timeout(
     } else {
         0
     };
-    // At least one unit: CAP.TO = 0 occurs, and cannot be meant.
+    // At least one unit: some controllers report CAP.TO = 0, which cannot be meant.
     Ok(Nanos::from_millis(cap.timeout_ms().max(crto).max(500)))
 }
 
@@ -40,7 +40,8 @@ const CFS_CLEAR_TIMEOUT: Nanos = Nanos::from_millis(500);
 pub(crate) struct StepTimer(Option<Nanos>);
 
 impl StepTimer {
-    /// Called at each step. Returns by how much it is too late; zero within [`OVERRUN_TOLERANCE`].
+    /// Called at each step. Returns by how much the step is late; zero within
+    /// [`OVERRUN_TOLERANCE`].
     pub(crate) fn overrun(&mut self, now: Nanos) -> Nanos {
         let late = self.0.take().map_or(Nanos::ZERO, |due| now - due);
         if late > OVERRUN_TOLERANCE { late } else { Nanos::ZERO }
@@ -51,7 +52,7 @@ impl StepTimer {
         self.0 = Some(until);
     }
 
-    /// The same, shortening `until` to [`MAX_WAIT`] from now.
+    /// As [`StepTimer::schedule`], after shortening `until` to at most [`MAX_WAIT`] from now.
     pub(crate) fn schedule_within(&mut self, now: Nanos, until: &mut Nanos) {
         *until = (*until).min(now + MAX_WAIT);
         self.schedule(*until);
@@ -74,7 +75,7 @@ impl Backoff {
         Backoff { since: now, deadline: now + timeout, interval: Backoff::MIN_INTERVAL }
     }
 
-    /// When to poll next. `Err`: the deadline has passed; the time waited.
+    /// When to poll next. `Err`, with the time waited: the deadline has passed.
     pub(crate) fn next(&mut self, now: Nanos) -> Result<Nanos, Nanos> {
         if now >= self.deadline {
             return Err(now - self.since);
@@ -134,7 +135,7 @@ pub(crate) enum StopStatus {
 }
 
 impl StopSequence {
-    /// With a known time-out.
+    /// A sequence that knows its time-out already.
     pub(crate) fn started(now: Nanos, timeout: Nanos) -> StopSequence {
         StopSequence::Started {
             timeout,
@@ -166,7 +167,7 @@ impl StopSequence {
         round: &mut Round<'_, impl Properties>,
     ) -> Result<StopStatus, AccessError> {
         let csts = Csts::from_bits(round.get32(Property::Csts)?);
-        // Gone is not stopped: a device behind a failed link may still be running.
+        // A controller that is gone may not have stopped: behind a failed link it may still run.
         if csts.is_gone() {
             return Ok(StopStatus::Gone);
         }
@@ -207,7 +208,8 @@ impl StopSequence {
         }
         Ok(match backoff.next(round.now) {
             Ok(until) => StopStatus::Wait(until),
-            // Once only. `replace` also marks a reset that the transport does not have.
+            // The function is reset at most once. `replace` records the attempt even if the
+            // transport has no such reset.
             Err(_) if !std::mem::replace(function_reset, true) && round.reset_function() => {
                 *backoff = Backoff::new(round.now, *timeout);
                 StopStatus::Wait(round.now)

@@ -11,7 +11,8 @@
 //!
 //! There is no locked instruction, and the taker reads the shared counter only when it has used up
 //! the tags it knows of. Tags are taken in the order in which they were returned, so each stays
-//! free for as long as possible. A repeated completion then most often finds its tag free.
+//! free for as long as possible. When a repeated completion arrives, its tag is then usually free,
+//! so that the repetition is recognised.
 
 use sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use sync::atomic::{AtomicU16, AtomicU32};
@@ -133,7 +134,7 @@ impl<'a> ReturnBatch<'a> {
 }
 
 impl Returner {
-    /// Begins a batch; [`Returner::end`] it.
+    /// Begins a batch, which has to be passed to [`Returner::end`].
     #[inline]
     pub(crate) fn batch<'a>(&self, tags: &'a Tags) -> ReturnBatch<'a> {
         ReturnBatch { tags, stored: self.stored }

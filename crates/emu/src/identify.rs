@@ -168,8 +168,8 @@ fn command_limits(config: &Config) -> NvmController {
         limits.wzsl = Config::WZSL;
     }
     if config.dataset_management {
-        (limits.dmrl, limits.dmrsl) = (Config::MOST_RANGES, Config::MOST_RANGE_BLOCKS);
-        limits.dmsl = Config::MOST_DEALLOCATED_BLOCKS;
+        (limits.dmrl, limits.dmrsl) = (Config::MAX_RANGES, Config::MAX_RANGE_BLOCKS);
+        limits.dmsl = Config::MAX_DEALLOCATED_BLOCKS;
     }
     if config.uncorrectable {
         limits.wusl = Config::WUSL;

@@ -51,6 +51,6 @@ pub use nvme::BusError;
 pub use port::{Message, Port, ShadowBuffers};
 pub use profile::{Hidden, Profile, Service, UnknownProfile};
 pub use subsystem::{
-    Ana, Change, Loss, NoSuchPath, Order, PathControl, Script, ScriptError, Subsystem,
+    Ana, Change, ControlCommand, Loss, NoSuchPath, PathControl, Script, ScriptError, Subsystem,
     SubsystemError, Timed, Wire,
 };

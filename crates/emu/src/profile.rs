@@ -22,7 +22,7 @@ pub struct Profile {
     /// Time that a Flush occupies a channel.
     #[serde(default)]
     pub flush: Service,
-    /// Commands served in parallel, at most [`Profile::MOST_CHANNELS`]; others are queued. 0: no
+    /// Commands served in parallel, at most [`Profile::MAX_CHANNELS`]; others are queued. 0: no
     /// limit.
     #[serde(default, deserialize_with = "channels")]
     pub channels: u32,
@@ -45,8 +45,8 @@ pub struct Profile {
     pub hidden: Hidden,
 }
 
-/// Distribution of one operation's time on a channel: `base`, plus exponentially distributed jitter
-/// of mean `jitter`, plus `tail` for some commands.
+/// Distribution of one operation's time on a channel: `base`, which may drift, plus exponentially
+/// distributed jitter of mean `jitter`, plus `more` and `tail`, each for some commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Service {
@@ -59,17 +59,18 @@ pub struct Service {
     /// Commands per million that take `tail` longer.
     #[serde(deserialize_with = "ppm")]
     pub tail_ppm: u32,
-    /// Extra time of these commands.
+    /// Extra time of the commands that `tail_ppm` counts.
     #[serde(rename = "tail_ns", with = "nanos")]
     pub tail: Nanos,
-    /// Slow commands come in runs of this length, at regular intervals, so that the device
-    /// alternates between a fast and a slow phase. 0: each command is slow independently of the
-    /// others.
+    /// Number of consecutive commands that take `tail` longer, at regular intervals, so that the
+    /// device alternates between a fast and a slow phase. 0: each command takes `tail` longer
+    /// independently of the others.
     pub tail_run: u32,
-    /// Commands per million that take `more` longer, independently of the phase.
+    /// Commands per million that take `more` longer, independently of the phase: a second, slower
+    /// peak of the distribution.
     #[serde(deserialize_with = "ppm")]
     pub more_ppm: u32,
-    /// Extra time of these commands.
+    /// Extra time of the commands that `more_ppm` counts.
     #[serde(rename = "more_ns", with = "nanos")]
     pub more: Nanos,
     /// `base` rises linearly by up to this many per cent and falls again, periodically.
@@ -112,10 +113,10 @@ fn yes() -> bool {
 
 fn channels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     match u32::deserialize(deserializer)? {
-        n if n <= Profile::MOST_CHANNELS => Ok(n),
+        n if n <= Profile::MAX_CHANNELS => Ok(n),
         n => Err(D::Error::custom(format_args!(
             "{n} channels: there are at most {}; 0 is no limit",
-            Profile::MOST_CHANNELS
+            Profile::MAX_CHANNELS
         ))),
     }
 }
@@ -192,9 +193,9 @@ impl Profile {
     /// Names accepted by [`Profile::from_str`].
     pub const NAMES: [&'static str; 5] = ["null", "optane", "tlc", "bimodal", "cloud"];
 
-    /// Most channels, which bounds the memory of the schedule; two orders of magnitude above real
-    /// drives.
-    pub const MOST_CHANNELS: u32 = 65_536;
+    /// Maximum channels, which bounds the memory of the schedule; two orders of magnitude above
+    /// real drives.
+    pub const MAX_CHANNELS: u32 = 65_536;
 
     /// No latency and no data transfer: measures the cost of the queues alone.
     pub fn null() -> Profile {

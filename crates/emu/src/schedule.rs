@@ -1,4 +1,6 @@
-//! Completion times of commands: service times, channels, link bandwidth and the IOPS limit.
+//! Completion times of commands: service times, channels, link bandwidth and the IOPS limit. A
+//! channel serves one command at a time, and any command may take any channel: unlike a flash
+//! channel it has no addresses of its own.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,32 +27,33 @@ pub(crate) struct Schedule {
     due: BinaryHeap<Reverse<Due>>,
     /// Time at which each channel becomes free; empty if channels are not limited.
     channels: BinaryHeap<Reverse<Nanos>>,
-    link: Nanos,
-    ceiling: Option<Bucket>,
+    /// Time at which the link becomes free.
+    link_free_at: Nanos,
+    iops_limit: Option<Bucket>,
     /// Commands so far, by operation, for slow phases and drift.
     served: [u64; Op::ALL.len()],
 }
 
 impl Schedule {
     pub(crate) fn new(profile: &Profile, seed: u64) -> Schedule {
-        let ceiling = (profile.iops > 0).then(|| Bucket::new(profile.iops, profile.iops_burst));
+        let iops_limit = (profile.iops > 0).then(|| Bucket::new(profile.iops, profile.iops_burst));
         Schedule {
             profile: profile.clone(),
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             due: BinaryHeap::new(),
-            channels: free(profile),
-            link: Nanos::ZERO,
-            ceiling,
+            channels: idle_channels(profile),
+            link_free_at: Nanos::ZERO,
+            iops_limit,
             served: [0; Op::ALL.len()],
         }
     }
 
-    /// Controller reset: drops commands and frees the channels. The IOPS limit is not refilled, as
-    /// it bounds the rate of requests.
+    /// Controller reset: drops commands and frees the channels. The token bucket of the IOPS limit
+    /// is not refilled, so that resets do not raise the rate.
     pub(crate) fn clear(&mut self) {
         self.due.clear();
-        self.channels = free(&self.profile);
-        self.link = Nanos::ZERO;
+        self.channels = idle_channels(&self.profile);
+        self.link_free_at = Nanos::ZERO;
     }
 
     /// Ensures capacity for `n` commands.
@@ -69,21 +72,22 @@ impl Schedule {
         service: Option<Nanos>,
     ) -> Nanos {
         let mut begin = now;
-        if let Some(ceiling) = &mut self.ceiling {
+        if let Some(limit) = &mut self.iops_limit {
             // A command above the IOPS limit starts later; it does not occupy a channel while it
             // waits.
-            begin = ceiling.take(begin, 1);
+            begin = limit.take(begin, 1);
         }
         let mut transfer = Nanos::ZERO;
         if self.profile.bandwidth > 0
             && bytes > 0
             && matches!(op, Op::Read | Op::Write | Op::Compare)
         {
-            // The link is reserved when a command starts, so that a slow command does not block
-            // faster ones that complete before it.
+            // Link time is reserved in the order in which commands start, although the transfer
+            // follows the service. Reserved at the end of a service that is computed in advance, it
+            // would make commands that start later but complete earlier wait for a slow one.
             transfer = Nanos(u64::from(bytes) * 1_000_000_000 / self.profile.bandwidth);
-            begin = begin.max(self.link);
-            self.link = begin + transfer;
+            begin = begin.max(self.link_free_at);
+            self.link_free_at = begin + transfer;
         }
         let service = service.unwrap_or_else(|| self.sample(op));
         // Without a limit on channels the device serves any number of commands at once.
@@ -140,39 +144,40 @@ impl Service {
     }
 }
 
-/// The channels of an idle device.
-fn free(profile: &Profile) -> BinaryHeap<Reverse<Nanos>> {
+/// The channels of an idle device: all are free at once.
+fn idle_channels(profile: &Profile) -> BinaryHeap<Reverse<Nanos>> {
     (0..profile.channels).map(|_| Reverse(Nanos::ZERO)).collect()
 }
 
-/// True with a probability of `ppm` in a million.
+/// Returns true with a probability of `ppm` in a million.
 fn hit(ppm: u32, rng: &mut Xoshiro256PlusPlus) -> bool {
     (u128::from(rng.next_u64()) * 1_000_000) >> 64 < u128::from(ppm)
 }
 
 /// Drift of `base`: rises linearly and falls to zero again within a period.
 fn drifted(service: &Service, served: u64) -> Nanos {
-    let run = u64::from(service.drift_run);
-    if run == 0 {
+    let period = u64::from(service.drift_run);
+    if period == 0 {
         return Nanos::ZERO;
     }
     // By commands, not by time: the same sequence at every load.
-    let into = served % run;
-    // Position in half a period.
-    let up = into.min(run - into);
-    let most = u128::from(service.base.0) * u128::from(service.drift_pct) / 100;
-    Nanos((most * u128::from(up) * 2 / u128::from(run)) as u64)
+    let into = served % period;
+    // Distance from the nearer end of the period, where the drift is zero.
+    let up = into.min(period - into);
+    let max = u128::from(service.base.0) * u128::from(service.drift_pct) / 100;
+    Nanos((max * u128::from(up) * 2 / u128::from(period)) as u64)
 }
 
+/// Whether the `served`th command takes `tail` longer.
 fn in_tail(service: &Service, served: u64, rng: &mut Xoshiro256PlusPlus) -> bool {
     const MILLION: u64 = 1_000_000;
     let ppm = u64::from(service.tail_ppm).min(MILLION);
     match u64::from(service.tail_run) {
-        // No random number is drawn here, so that a device without a tail has the same sequence as
-        // before.
+        // A device without a tail draws no random number for it.
         _ if ppm == 0 => false,
         0 => hit(service.tail_ppm, rng),
-        // At the end of each period, so that a device starts in its fast phase.
+        // The slow commands are the last ones of each period, so that a device starts in its fast
+        // phase.
         run => {
             let period = run * MILLION / ppm;
             served % period >= period - run
@@ -226,9 +231,11 @@ const fn ln_table() -> [u64; 65] {
 pub(crate) struct Bucket {
     /// Time per token in units of 2^−16 ns.
     interval: u64,
-    /// Most time by which `paid_until` may be ahead of now.
+    /// Maximum time by which `paid_until` may be ahead of now: the depth of the bucket.
     slack: Nanos,
+    /// Time until which the tokens taken so far use up the rate.
     paid_until: Nanos,
+    /// The part of `paid_until` below a nanosecond, in units of 2^−16 ns.
     fraction: u64,
 }
 
@@ -246,8 +253,8 @@ impl Bucket {
         self.paid_until - self.slack
     }
 
-    /// Takes `n` tokens at `now`, or as soon as one is available, and returns that time. The level
-    /// may become negative.
+    /// Takes `n` tokens at `now`, or as soon as one is available, and returns the time at which
+    /// they were taken. The bucket's level may become negative.
     #[inline]
     pub(crate) fn take(&mut self, now: Nanos, n: u64) -> Nanos {
         let at = now.max(self.ready());

@@ -18,7 +18,7 @@ pub use ana::Ana;
 pub(crate) use ana::AnaStates;
 pub(crate) use control::Mailbox;
 pub use control::{NoSuchPath, PathControl};
-pub use script::{Change, Loss, Order, Script, ScriptError, Timed, Wire};
+pub use script::{Change, ControlCommand, Loss, Script, ScriptError, Timed, Wire};
 
 /// Why a subsystem cannot be configured so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum SubsystemError {
     )]
     Nqn(String),
     /// The namespace identifier is in use or invalid.
-    #[error("namespace identifier {0} is taken, 0, or above {most}: each is used once in a subsystem", most = Subsystem::MOST_NAMESPACES)]
+    #[error("namespace identifier {0} is taken, 0, or above {most}: each is used once in a subsystem", most = Subsystem::MAX_NAMESPACES)]
     Nsid(Nsid),
     /// The controller identifier is in use.
     #[error(
@@ -51,7 +51,7 @@ pub struct Subsystem {
 
 impl Subsystem {
     /// The highest NSID.
-    pub const MOST_NAMESPACES: u32 = NamespaceConfig::MOST;
+    pub const MAX_NAMESPACES: u32 = NamespaceConfig::MOST;
 
     /// A subsystem without controllers and namespaces.
     pub fn new(nqn: impl Into<String>) -> Result<Subsystem, SubsystemError> {
@@ -169,7 +169,7 @@ impl Subsystem {
     fn admit(&mut self, namespace: &mut NamespaceConfig) -> Result<Nsid, SubsystemError> {
         let next = Nsid(self.nsids.last().map_or(1, |last| last.0 + 1));
         let nsid = *namespace.nsid.get_or_insert(next);
-        if !(1..=Subsystem::MOST_NAMESPACES).contains(&nsid.0) || !self.nsids.insert(nsid) {
+        if !(1..=Subsystem::MAX_NAMESPACES).contains(&nsid.0) || !self.nsids.insert(nsid) {
             return Err(SubsystemError::Nsid(nsid));
         }
         Ok(nsid)

@@ -24,7 +24,7 @@ static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const NQN: &str = "nqn.2026-11.test:subsystem";
 /// As in the server.
-const MOST_CONNECTIONS: usize = 2048;
+const MAX_CONNECTIONS: usize = 2048;
 const MEMORY_OF_ONE: isize = 32 << 20;
 
 fn pdu(body: Body, data: &[u8]) -> Vec<u8> {
@@ -184,7 +184,7 @@ fn connections_are_bounded() {
         !matches!(stream.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
     };
     let refused = wanted - many.iter().filter(|stream| !is_refused(stream)).count();
-    assert!(refused >= wanted - MOST_CONNECTIONS, "{refused} of {wanted} were refused");
+    assert!(refused >= wanted - MAX_CONNECTIONS, "{refused} of {wanted} were refused");
     drop(many);
     drop(admin(address));
     stop.write_all(&[0]).unwrap();

@@ -46,8 +46,8 @@ pub enum GuestError {
         /// First byte of the range that it overlaps.
         other: u64,
     },
-    /// There are [`GuestMemory::MOST_RANGES`] ranges already.
-    #[error("{} ranges are mapped, and no more can be", GuestMemory::MOST_RANGES)]
+    /// There are [`GuestMemory::MAX_RANGES`] ranges already.
+    #[error("{} ranges are mapped, and no more can be", GuestMemory::MAX_RANGES)]
     Full,
 }
 
@@ -114,7 +114,7 @@ impl GuestMemory {
     }
 
     /// Limit on mapped ranges. A guest with an IOMMU makes one per page.
-    pub const MOST_RANGES: usize = 65_535;
+    pub const MAX_RANGES: usize = 65_535;
 
     /// Maps a range to a file from `offset` on. Without a file, accesses to the range go through
     /// the callback of [`GuestMemory::read`] and [`GuestMemory::write`].
@@ -144,7 +144,7 @@ impl GuestMemory {
         {
             return Err(GuestError::Overlap { addr, bytes, other });
         }
-        if self.ranges.len() >= GuestMemory::MOST_RANGES {
+        if self.ranges.len() >= GuestMemory::MAX_RANGES {
             return Err(GuestError::Full);
         }
         let memory = match file {

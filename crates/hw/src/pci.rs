@@ -17,7 +17,7 @@ pub struct Bdf {
     /// Domain (segment). The kernel assigns those above FFFFh itself, as for drives behind Intel
     /// VMD.
     pub domain: u32,
-    /// Bus.
+    /// SysfsPci.
     pub bus: u8,
     /// Device on the bus, below 32.
     pub device: u8,
@@ -67,19 +67,19 @@ impl fmt::Display for Bdf {
     }
 }
 
-/// The PCI bus in sysfs, or a copy of it made of files in a test.
+/// The directory /sys/bus/pci, with all PCI functions of the machine, or a copy of it in a test.
 #[derive(Clone, Debug)]
-pub struct Bus(PathBuf);
+pub struct SysfsPci(PathBuf);
 
-impl Bus {
-    /// The bus of this machine.
-    pub fn system() -> Bus {
-        Bus("/sys/bus/pci".into())
+impl SysfsPci {
+    /// That of this machine.
+    pub fn system() -> SysfsPci {
+        SysfsPci("/sys/bus/pci".into())
     }
 
-    /// A bus whose files are below `root`, laid out as in sysfs.
-    pub fn at(root: &Path) -> Bus {
-        Bus(root.to_owned())
+    /// A directory `root` in place of /sys/bus/pci.
+    pub fn at(root: &Path) -> SysfsPci {
+        SysfsPci(root.to_owned())
     }
 
     /// The function at `bdf`, if there is one.
@@ -146,7 +146,7 @@ pub struct Function {
     pub bdf: Bdf,
     /// Its class code: class, subclass, programming interface.
     pub class: u32,
-    bus: Bus,
+    bus: SysfsPci,
     path: PathBuf,
 }
 

@@ -32,7 +32,7 @@ use vfio_bindings::bindings::vfio as bind;
 
 use crate::EventFd;
 use crate::dma::{Chunk, Pinner};
-use crate::pci::{Bdf, Bus, CLASS_NVME, Function};
+use crate::pci::{Bdf, CLASS_NVME, Function, SysfsPci};
 use call::word;
 pub use registers::{PciRegisters, RegisterCalls, SharedArea};
 
@@ -76,7 +76,7 @@ const VFIO_PCI: &str = "vfio-pci";
 
 /// Opens the NVMe controller at `bdf` for exclusive use.
 pub fn open(bdf: Bdf) -> Result<PciDevice, VfioError> {
-    let bus = Bus::system();
+    let bus = SysfsPci::system();
     let (function, group) = find(&bus, bdf)?;
     let control = Path::new("/dev/vfio/vfio");
     if !control.exists() {
@@ -131,7 +131,7 @@ fn open_group(path: &Path) -> io::Result<File> {
 }
 
 /// Finds the function and its group number, and checks in sysfs that VFIO can open it.
-fn find(bus: &Bus, bdf: Bdf) -> Result<(Function, u32), VfioError> {
+fn find(bus: &SysfsPci, bdf: Bdf) -> Result<(Function, u32), VfioError> {
     let available = || {
         let all = bus.controllers().map_err(VfioError::system("read /sys/bus/pci"))?;
         let all: Vec<_> = all.iter().map(|function| function.bdf.to_string()).collect();

@@ -1,5 +1,5 @@
 //! What a run simulates: a machine, its devices, the jobs, and the completion mode. A [`Scenario`]
-//! is plain data; `file.rs` reads one from TOML. Before it runs, everything in it is checked.
+//! is plain data; `file.rs` reads scenarios from TOML. All values are checked before a run.
 
 use completion::Mode;
 use driver::RecoveryConfig;
@@ -10,7 +10,7 @@ use units::Nanos;
 use workload::{Job, PerOp, Rate, RatePhase, RateProcess};
 
 use crate::requests::MAX_REQUEST;
-use crate::{Costs, Inside, Machine, SimError, Spin};
+use crate::{Costs, DieLayout, Machine, SimError, Spin};
 
 /// A machine, its devices, the jobs on it, and how completions are found.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct Scenario {
     pub machine: Machine,
     /// Which code drives the devices.
     pub host: HostStack,
-    /// The devices, 1 to [`Scenario::MOST_DEVICES`].
+    /// The devices, 1 to [`Scenario::MAX_DEVICES`].
     pub devices: Vec<DeviceSpec>,
     /// The jobs, each with `numjobs` threads.
     pub jobs: Vec<JobSpec>,
@@ -27,10 +27,12 @@ pub struct Scenario {
     pub mode: Mode,
     /// When the mode changes, and to which.
     pub switches: Vec<(Nanos, Mode)>,
-    /// Time-outs, Abort and reset. `None`: there are none, and a lost wake-up is a standstill.
+    /// Time-outs, Abort and reset. `None`: there are no time-outs, and a lost wake-up ends the run
+    /// as a standstill.
     pub recovery: Option<RecoveryConfig>,
-    /// Events of controllers that are paths, with their time from the start. A step's path is the
-    /// number of the device. Needs [`Scenario::recovery`], which notices them.
+    /// Events of controllers that are paths, such as their loss, each at a time after the start.
+    /// The path of a step is the number of the device. Needs [`Scenario::recovery`], whose
+    /// time-outs notice the events.
     pub script: Script,
     /// What a spinning thread does while others are runnable.
     pub spin: Spin,
@@ -38,7 +40,7 @@ pub struct Scenario {
     pub seed: u64,
     /// Virtual time after which the run fails.
     pub limit: Nanos,
-    /// Length of each of [`crate::Outcome::ticks`]. `None`: there are none.
+    /// Length of the intervals of [`crate::Outcome::ticks`]. `None`: there are no ticks.
     pub ticks: Option<Nanos>,
 }
 
@@ -46,14 +48,14 @@ pub struct Scenario {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostStack {
-    /// Reap: submission without a system call. A notification wakes the thread, which reaps, spins,
-    /// naps and sleeps.
+    /// Reap: submission without a system call. The thread that waits reaps its completions; it
+    /// spins, naps, or sleeps until a notification wakes it.
     #[default]
     User,
     /// A kernel's block layer: submission by system call. Completions are reaped in the hard
     /// interrupt (`interrupt`), in a softirq (`irq-poll`), in an interrupt thread (`threaded`), or
-    /// by the waiting thread (modes that poll by themselves). They go to the submitter's ring,
-    /// which wakes the submitter when it has what it waits for.
+    /// by the waiting thread (modes that poll). They go to the ring of the thread that submitted,
+    /// which is woken when the ring has as many as it waits for.
     Kernel,
 }
 
@@ -62,28 +64,29 @@ pub enum HostStack {
 pub struct DeviceSpec {
     /// The name that jobs use in `filename`.
     pub name: String,
-    /// The controller. Its seed is replaced by one from the scenario's.
+    /// The controller. Its seed is replaced by one derived from the scenario's seed.
     pub config: Config,
-    /// Bytes of its namespace.
+    /// Size of its namespace in bytes.
     pub bytes: u64,
     /// Hardware queues, 1 to 128. Software queues are spread over them by `driver::QueueMap`.
     pub queues: u16,
-    /// Commands in flight on each hardware queue.
+    /// Maximum number of commands in flight on each hardware queue.
     pub tags: u32,
     /// Which CPUs take its interrupts.
     pub affinity: Affinity,
-    /// The controller is a thread of this machine with a CPU of its own, as an embedded device. A
-    /// message is a system call of that thread, during which it does nothing else; it interrupts
-    /// only the thread that sleeps on it. A posted message is a bit, and a call only if no
-    /// notification is outstanding. User host only, and not on hardware that posts.
+    /// The controller is a thread of the same process, with a CPU of its own, as Reap's embedded
+    /// devices. To send a message, that thread makes a system call (a write to an eventfd), during
+    /// which it does nothing else, and which wakes the sleeping thread without a device interrupt.
+    /// To post a message, it sets a bit, and makes the call only if no notification is outstanding.
+    /// User host only, and without [`Machine::posted`].
     pub in_process: bool,
-    /// Its vectors can be masked. If not, as under VFIO without access to the table, each hardware
-    /// queue is two queue pairs: an interrupt queue, and a poll queue without messages. The mode
-    /// routes each batch (`completion::Policy::route`), and a command stays on its queue pair. To
-    /// mask is then to leave the eventfd unread. User host only.
+    /// Its vectors can be masked. If not, as under VFIO without access to the MSI-X table, each
+    /// hardware queue has two queue pairs: an interrupt queue, and a poll queue, which sends no
+    /// messages. The policy chooses one of the two for each batch (`completion::Policy::route`),
+    /// and "masking" means not to read the eventfd. `false`: user host only.
     pub masks: bool,
-    /// Its dies.
-    pub inside: Inside,
+    /// How data is laid out on its dies.
+    pub inside: DieLayout,
     /// Faults on its bus.
     pub faults: FaultPlan,
 }
@@ -91,44 +94,48 @@ pub struct DeviceSpec {
 /// Which CPUs take the interrupts of a device's I/O vectors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Affinity {
-    /// Each vector goes to a CPU that uses its queue, as with Linux's managed vectors. Of several
-    /// such CPUs each further device takes the next.
+    /// Each vector goes to a CPU that uses its queue, as with Linux's managed vectors. If several
+    /// CPUs use it, the first device takes the first of them, the second device the second, and so
+    /// on.
     #[default]
     Managed,
-    /// The n-th I/O vector goes to the n-th of these CPUs, and round again.
+    /// The n-th I/O vector goes to the n-th of these CPUs; after the last CPU the first one
+    /// follows.
     Cpus(Vec<usize>),
 }
 
-/// A job, and what a job file does not say.
+/// A job, and settings for which fio's job files have no option.
 #[derive(Clone, Debug)]
 pub struct JobSpec {
     /// The fio job. `numjobs`, `cpus_allowed` and `cpus_allowed_policy` place its threads: each
-    /// stays on the CPU with the fewest threads of those that it may use. `filename` names devices;
-    /// without it, the first.
+    /// thread stays on the CPU, of those that it may use, with the fewest threads. `filename` names
+    /// devices; without `filename` the job uses the first device.
     pub job: Job,
-    /// The interface of the kernel host.
+    /// The I/O interface, in the kernel host.
     pub engine: Engine,
-    /// After each wait the application leaves the library and computes for this time.
+    /// In each wait the application leaves the library and computes for this time.
     pub think: Nanos,
     /// CPU time that the application spends on each I/O that completes.
     pub work: Nanos,
-    /// Load steps: from each instant on, counted from the job's start, each thread has this rate. 0
-    /// is off, and so is the time before the first. Empty: the job's own rate.
+    /// Load steps: the rate of each thread over time. Before the first phase the rate is 0. Empty:
+    /// the job's own rate.
     pub phases: Vec<Phase>,
-    /// The paths of its I/Os, and how one is chosen. `None`: there is one.
+    /// Several paths for its I/Os, and how one is chosen. `None`: each device has one path.
     pub paths: Option<Multipath>,
     /// Software queues that each thread opens on each device, in the user host. I/Os are spread
     /// over them.
     pub queues: u16,
 }
 
-/// Where `queue-depth` of post 004 counts requests in flight. Each count has its own cache line.
+/// Where the policy `queue-depth` counts requests in flight, if only the choice is simulated. Each
+/// count has its own cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DepthCounter {
-    /// By hardware queue and path. A thread that chooses adds up those of a path.
+    /// One count for each hardware queue of each path. A thread that chooses adds up the counts of
+    /// a path.
     Sum,
-    /// By path: one count, which all CPUs write.
+    /// One count for each path, which all CPUs write.
     Controller,
 }
 
@@ -137,14 +144,14 @@ pub enum DepthCounter {
 pub struct Multipath {
     /// The number of paths.
     pub paths: u8,
-    /// Hardware queues of each path, where only the choice is simulated.
+    /// Hardware queues of each path, if only the choice is simulated (`choice_only`).
     pub queues: u16,
-    /// How one is chosen.
+    /// How a path is chosen.
     pub policy: driver::paths::Policy,
-    /// `None`: each path ends at a controller of its own, the job's devices in order, which are one
-    /// target. `Some`: all paths end at one controller, and only the choice by `queue-depth` is
-    /// simulated, with the cost of these counters.
-    pub study: Option<DepthCounter>,
+    /// `None`: each path ends at a controller of its own. The job's devices, in order, are these
+    /// controllers, and together one target. `Some`: all paths end at one controller, and only the
+    /// choice by `queue-depth` is simulated, with the cost of these counters.
+    pub choice_only: Option<DepthCounter>,
     /// What happens to requests whose path fails.
     pub failover: FailoverConfig,
     /// The keep-alive time-out of the controllers; zero: none. Only with [`Scenario::recovery`].
@@ -158,11 +165,11 @@ impl Multipath {
     /// A path for each of `devices`.
     pub fn over(devices: u8, policy: driver::paths::Policy) -> Multipath {
         let (failover, keep_alive) = (FailoverConfig::default(), Multipath::KEEP_ALIVE);
-        Multipath { paths: devices, queues: 1, policy, study: None, failover, keep_alive }
+        Multipath { paths: devices, queues: 1, policy, choice_only: None, failover, keep_alive }
     }
 
-    /// Time-outs for controllers that are paths, as in the library. A lost controller is waited for
-    /// for ever, since there are other paths.
+    /// Time-outs for controllers that are paths, as in the library. A lost controller is never
+    /// given up, since there are other paths.
     pub fn recovery(keep_alive: Nanos) -> RecoveryConfig {
         let (least, most) = (Nanos::from_millis(500), Nanos::from_secs(10));
         RecoveryConfig {
@@ -200,8 +207,9 @@ pub enum Engine {
 impl DeviceSpec {
     /// Bytes of a logical block.
     pub(crate) const BLOCK: u32 = 512;
-    /// The largest device, as for the embedded one: its page table is in memory.
-    const MOST_BYTES: u64 = 1 << 50;
+    /// Maximum size of a device in bytes, as of embedded devices: the page table of the data is
+    /// itself in memory.
+    const MAX_BYTES: u64 = 1 << 50;
 
     /// A device with this profile: 64 MiB, one hardware queue of 256 tags, managed vectors.
     pub fn new(name: &str, profile: Profile) -> DeviceSpec {
@@ -214,7 +222,7 @@ impl DeviceSpec {
             affinity: Affinity::Managed,
             in_process: false,
             masks: true,
-            inside: Inside::default(),
+            inside: DieLayout::default(),
             faults: FaultPlan::new(),
         }
     }
@@ -241,8 +249,8 @@ impl DeviceSpec {
 }
 
 impl JobSpec {
-    /// The most software queues of a thread on one device.
-    pub const MOST_QUEUES: u16 = 256;
+    /// Maximum number of software queues of a thread on one device.
+    pub const MAX_QUEUES: u16 = 256;
 
     /// A job with the interface that its `ioengine` names; io_uring by default.
     pub fn new(job: Job) -> JobSpec {
@@ -262,37 +270,39 @@ impl JobSpec {
         }
     }
 
-    /// The rate of each thread by the phases, this long after the start; 0 without phases.
+    /// The rate of each thread, in I/Os per second, at the time `at` after the start; 0 without
+    /// phases.
     pub fn phase_at(&self, at: Nanos) -> u64 {
         self.phases.iter().rev().find(|phase| phase.from <= at).map_or(0, |phase| phase.iops)
     }
 
-    /// The job with its phases as rate stretches, each a share of the highest rate.
+    /// The job with its phases in the generator's form: one rate, the highest, and for each phase a
+    /// share of that rate.
     pub fn paced(&self) -> Job {
         let mut job = self.job.clone();
-        // The generator scales one rate by the share of each stretch.
+        // The generator multiplies the one rate by the share of the current phase.
         let highest = self.phases.iter().map(|phase| phase.iops).max().unwrap_or(0);
         if highest == 0 {
             return job;
         }
         let first = RatePhase { span: self.phases[0].from, share: 0.0 };
         let ends = self.phases.iter().skip(1).map(|next| next.from).chain([Nanos::MAX]);
-        let stretch = |(phase, end): (&Phase, Nanos)| RatePhase {
+        let rate_phase = |(phase, end): (&Phase, Nanos)| RatePhase {
             span: end - phase.from,
             share: phase.iops as f64 / highest as f64,
         };
         job.rate_phases =
-            std::iter::once(first).chain(self.phases.iter().zip(ends).map(stretch)).collect();
-        job.rate = PerOp::both(Some(Rate::Iops(highest)));
+            std::iter::once(first).chain(self.phases.iter().zip(ends).map(rate_phase)).collect();
+        job.rate = PerOp::all(Some(Rate::Iops(highest)));
         job
     }
 }
 
 impl Scenario {
-    /// The most devices of a scenario.
-    pub const MOST_DEVICES: usize = 64;
+    /// Maximum number of devices of a scenario.
+    pub const MAX_DEVICES: usize = 64;
 
-    /// A job in a mode on one device: one CPU, the user host, the price list of a bare machine.
+    /// A job in a mode on one device: one CPU, the user host, the price list for bare metal.
     pub fn new(mode: Mode, profile: Profile, job: Job) -> Scenario {
         Scenario {
             machine: Machine::default(),
@@ -321,7 +331,7 @@ impl Scenario {
         self.machine.posted || mode.facts().posted
     }
 
-    /// Whether a device signals its messages itself, without an interrupt.
+    /// Whether a device signals an eventfd itself instead of sending interrupts.
     pub(crate) fn signals_eventfd(&self, device: usize) -> bool {
         self.host == HostStack::User
             && self.devices.get(device).is_some_and(|device| device.in_process)
@@ -331,11 +341,11 @@ impl Scenario {
     /// Checks everything but what the jobs' threads need at run time.
     pub(crate) fn check(&self) -> Result<(), SimError> {
         self.machine.check()?;
-        if !(1..=Scenario::MOST_DEVICES).contains(&self.devices.len()) {
+        if !(1..=Scenario::MAX_DEVICES).contains(&self.devices.len()) {
             return unfit(format!(
                 "{} devices: there must be 1 to {}",
                 self.devices.len(),
-                Scenario::MOST_DEVICES
+                Scenario::MAX_DEVICES
             ));
         }
         if self.jobs.is_empty() {
@@ -382,12 +392,13 @@ impl Scenario {
             ));
         }
         let (job, name) = (&job.job, &job.job.name);
-        // A job that ends by its number of I/Os may end in its ramp, so only run times count here.
-        let lasting = job
+        // A job that ends after a number of I/Os may end in its ramp, so only time-based jobs have
+        // a minimum.
+        let min_time = job
             .runtime
             .filter(|_| job.time_based)
             .map_or(Nanos::ZERO, |runtime| job.ramp_time + runtime);
-        let least = job.start_delay.0 + lasting;
+        let least = job.start_delay.0 + min_time;
         if least > self.limit {
             return unfit(format!(
                 "job '{name}': it takes at least {least}, and the run is given up after {} (`limit`)",
@@ -399,7 +410,7 @@ impl Scenario {
 
     /// The devices of a job that are its paths.
     pub(crate) fn paths_of(&self, job: &JobSpec) -> Option<(Multipath, Vec<usize>)> {
-        let paths = job.paths.filter(|paths| paths.study.is_none())?;
+        let paths = job.paths.filter(|paths| paths.choice_only.is_none())?;
         let number = |name: &String| self.devices.iter().position(|device| device.name == *name);
         Some((paths, job.job.filenames.iter().filter_map(number).collect()))
     }
@@ -407,7 +418,7 @@ impl Scenario {
     /// Checks that the paths of a job lead to one namespace, and that other jobs use them alike.
     fn check_paths(&self, job: &JobSpec) -> Result<(), SimError> {
         let name = &job.job.name;
-        if let Some(Multipath { paths, queues, study: Some(_), .. }) = job.paths
+        if let Some(Multipath { paths, queues, choice_only: Some(_), .. }) = job.paths
             && !((1..=PathSet::MAX).contains(&paths.into()) && (1..=1_024).contains(&queues))
         {
             return unfit(format!(
@@ -441,7 +452,8 @@ impl Scenario {
             let theirs = self.paths_of(other).map(|(_, theirs)| theirs);
             let same = theirs.as_ref() == Some(&devices);
             let theirs = theirs.unwrap_or_else(|| self.plain_devices(other));
-            // Failover and write marks are of all threads that use the paths.
+            // All threads that use a path share the state of its failover, so jobs share all of
+            // their paths or none.
             if !same && devices.iter().any(|device| theirs.contains(device)) {
                 let other = &other.job.name;
                 return unfit(format!(
@@ -492,7 +504,7 @@ impl DeviceSpec {
     pub(crate) fn check(&self, scenario: &Scenario) -> Result<(), SimError> {
         let (name, cpus) = (&self.name, scenario.machine.cpus);
         let offered = self.config.queue_pairs.min(Config::MAX_QUEUE_PAIRS);
-        // Without masks each hardware queue takes two queue pairs.
+        // If vectors cannot be masked, each hardware queue takes two queue pairs.
         if self.queues == 0 || self.pairs() > offered {
             let (queues, pairs) = (self.queues, self.pairs());
             return unfit(format!(
@@ -520,13 +532,13 @@ impl DeviceSpec {
             ));
         }
         let channels = self.config.profile.channels;
-        if channels > Profile::MOST_CHANNELS {
+        if channels > Profile::MAX_CHANNELS {
             return unfit(format!(
                 "device '{name}': {channels} channels: there are at most {}",
-                Profile::MOST_CHANNELS
+                Profile::MAX_CHANNELS
             ));
         }
-        if self.bytes > DeviceSpec::MOST_BYTES {
+        if self.bytes > DeviceSpec::MAX_BYTES {
             return unfit(format!(
                 "device '{name}': {} bytes: a device has at most 1024T",
                 self.bytes
@@ -556,11 +568,11 @@ impl JobSpec {
     fn check(&self) -> Result<(), SimError> {
         let (job, name) = (&self.job, &self.job.name);
         let largest = job.block.read.max.max(job.block.write.max);
-        if self.queues == 0 || self.queues > JobSpec::MOST_QUEUES {
+        if self.queues == 0 || self.queues > JobSpec::MAX_QUEUES {
             return unfit(format!(
                 "job '{name}': {} software queues for one thread: there must be 1 to {}",
                 self.queues,
-                JobSpec::MOST_QUEUES
+                JobSpec::MAX_QUEUES
             ));
         }
         if !(1..=u32::from(u16::MAX)).contains(&job.iodepth) {
@@ -588,7 +600,7 @@ impl JobSpec {
         if !self.phases.is_empty() && self.phases.iter().all(|phase| phase.iops == 0) {
             return unfit(format!("job '{name}': all its phases are off, so it would do nothing"));
         }
-        // fio ends a job after its run time or its I/Os, and this one would reach neither.
+        // Such a job reaches neither a run time nor its number of I/Os.
         if self.phases.last().is_some_and(|last| last.iops == 0) && job.runtime.is_none() {
             return unfit(format!(
                 "job '{name}': its last phase is off and it has no runtime, so it would never end"
@@ -602,7 +614,7 @@ fn unfit(what: String) -> Result<(), SimError> {
     Err(SimError::Unfit(what))
 }
 
-/// A job of `ios` random 4 KiB reads with `depth` in flight, refilled as they complete.
+/// A closed-loop job: `ios` random 4 KiB reads, with `depth` in flight at all times.
 pub fn closed_loop(depth: u32, ios: u64) -> Job {
     let pattern = workload::Pattern { random: true, step: 1, ..workload::Pattern::default() };
     Job {
@@ -618,10 +630,10 @@ pub fn closed_loop(depth: u32, ios: u64) -> Job {
     }
 }
 
-/// A job of `ios` random 4 KiB reads that arrive as a Poisson process of `rate` per second, however
-/// many are in flight.
+/// An open-loop job: `ios` random 4 KiB reads, which arrive as a Poisson process of `rate` per
+/// second, whatever the number in flight.
 pub fn open_loop(rate: u64, ios: u64) -> Job {
-    let rate = PerOp::both(Some(Rate::Iops(rate)));
+    let rate = PerOp::all(Some(Rate::Iops(rate)));
     Job {
         name: "open".into(),
         rate,

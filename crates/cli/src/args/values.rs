@@ -18,7 +18,7 @@ pub fn whole<T: TryFrom<u64>>(
         let number = text.parse::<u64>().ok().filter(|number| range.contains(number));
         number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match range.end() {
             &u64::MAX => format!("give a whole number, {} or more", range.start()),
-            most => format!("give a whole number from {} to {most}", range.start()),
+            max => format!("give a whole number from {} to {max}", range.start()),
         })
     }
 }
@@ -62,7 +62,7 @@ fn without_sign(text: &str) -> &str {
 /// Returns an error if a list has duplicates.
 pub fn once<T: PartialEq + Display>(option: &str, list: &[T]) -> Result<()> {
     match list.iter().enumerate().find_map(|(at, one)| list[..at].contains(one).then_some(one)) {
-        Some(twice) => bail!("{option} names {twice} twice: leave one of them out"),
+        Some(twice) => bail!("{option} has {twice} twice; leave one of them out"),
         None => Ok(()),
     }
 }
@@ -81,9 +81,9 @@ const FIOS_OWN: [&str; 10] = [
     "terse-version",
 ];
 
-/// Splits the words after `reap run` into those for clap and a job file made of the job options;
-/// options before the first `--name` are global. As in fio one dash is the same as two. `own`:
-/// whether an option is one of the command.
+/// Splits the words after `reap run` into those for clap, and a job file made of the job options.
+/// Options before the first `--name` go to its section `[global]`. As in fio one dash is the same
+/// as two. `own`: whether an option is one of `reap run` itself.
 pub fn take_jobs(
     words: Vec<OsString>,
     own: impl Fn(&str) -> bool,
@@ -141,7 +141,7 @@ pub fn take_jobs(
             .and_then(|value| value.chars().find(|c| matches!(c, '#' | ';' | '\n' | '\r')))
         {
             return Err(format!(
-                "--{name}: {odd:?} begins a comment or a line in job files; give such a value in a file"
+                "--{name}: {odd:?} would begin a comment or a line of a job file; give this value in a job file instead"
             ));
         }
         if name == "name" {

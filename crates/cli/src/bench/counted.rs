@@ -1,9 +1,9 @@
 //! What the completions of one job thread cost during the measured time (CPU time, wake-ups,
-//! messages, doorbells, system calls), and statistics of the paths of multipath devices.
+//! interrupt messages, doorbells, system calls), and statistics of the paths of multipath devices.
 
 use completion::{AdaptiveState, Decisions};
 use reap::{Counters, Device, DeviceCounters, HardwareCounters, Nanos, PathReport, Queue};
-use workload::report::PathFigures;
+use workload::report::PathStats;
 
 /// Counts of one thread. Counters of a shared hardware queue are divided in proportion to I/Os.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,21 +17,22 @@ pub struct Counted {
     pub cpu: Nanos,
     /// CPU time of the whole process in that time.
     pub process: Nanos,
-    /// Counters of the thread's queues.
-    pub host: Counters,
+    /// Counters that the thread's software queues keep: wake-ups, polls, naps.
+    pub queues: Counters,
     /// Decisions of the queues' policies, if counted.
     pub decisions: Option<Decisions>,
     /// State of `adaptive` at the end, of the first queue in that mode.
     pub state: Option<AdaptiveState>,
-    /// Some device does not count messages, so `messages` and `notify_ns` are invalid.
+    /// At least one device does not count its interrupt messages, so `messages` and `notify_ns` are
+    /// invalid.
     pub messages_unknown: bool,
-    /// Interrupt messages of the device for these I/Os.
+    /// Interrupt messages (MSI-X, or their equivalent) of the device for these I/Os.
     pub messages: f64,
     /// Time that the software device's thread spent on sending them, in nanoseconds.
     pub notify_ns: f64,
-    /// Submission doorbells.
+    /// Writes of submission queue doorbells.
     pub sq_doorbells: f64,
-    /// Completion doorbells.
+    /// Writes of completion queue doorbells.
     pub cq_doorbells: f64,
     /// System calls of the transport, if counted.
     pub system_calls: Option<f64>,
@@ -45,12 +46,12 @@ impl Counted {
         self.wall = self.wall.max(other.wall);
         self.cpu += other.cpu;
         self.process = self.process.max(other.process);
-        self.host = self.host.and(other.host);
+        self.queues = self.queues.and(other.queues);
         if let Some(theirs) = &other.decisions {
             self.decisions.get_or_insert_default().add(theirs);
         }
         self.state = self.state.or(other.state);
-        // A sum of known and unknown counts is unknown.
+        // A sum of known and unknown numbers of messages is unknown.
         self.messages_unknown |= other.messages_unknown;
         self.messages += other.messages;
         self.notify_ns += other.notify_ns;
@@ -59,20 +60,22 @@ impl Counted {
         self.add_system_calls(other.system_calls);
     }
 
+    /// Adds system calls. `None`, from a transport that does not count them, adds nothing: the
+    /// result is then the sum over the transports that count.
     fn add_system_calls(&mut self, more: Option<f64>) {
         if let Some(more) = more {
             *self.system_calls.get_or_insert_default() += more;
         }
     }
 
-    /// `part` ÷ I/Os; `None` without I/Os.
-    pub fn per_io(&self, part: f64) -> Option<f64> {
-        (self.ios > 0).then(|| part / self.ios as f64)
+    /// `total` divided by the number of I/Os; `None` without I/Os.
+    pub fn per_io(&self, total: f64) -> Option<f64> {
+        (self.ios > 0).then(|| total / self.ios as f64)
     }
 
-    /// `part` ÷ measured seconds; 0 if nothing was measured.
-    pub fn per_second(&self, part: f64) -> f64 {
-        if self.wall == Nanos::ZERO { 0.0 } else { part / self.wall.as_secs_f64() }
+    /// `total` divided by the measured seconds; 0 if nothing was measured.
+    pub fn per_second(&self, total: f64) -> f64 {
+        if self.wall == Nanos::ZERO { 0.0 } else { total / self.wall.as_secs_f64() }
     }
 
     /// CPU time per I/O in nanoseconds.
@@ -82,15 +85,14 @@ impl Counted {
 
     /// I/Os per wake-up; `None` without wake-ups.
     pub fn completions_per_wakeup(&self) -> Option<f64> {
-        (self.host.wakeups > 0).then(|| self.ios as f64 / self.host.wakeups as f64)
+        (self.queues.wakeups > 0).then(|| self.ios as f64 / self.queues.wakeups as f64)
     }
 }
 
-/// Splits the process's CPU time that neither the job threads nor `others` have used among the job
-/// threads, in proportion to their I/Os. `others`: the CPU time of threads that do no I/O for jobs.
-/// What remains is that of kernel workers (io-wq, SQPOLL): they are threads of the process, and
-/// work for its I/Os.
-pub fn charge<'a>(threads: impl Iterator<Item = &'a mut Counted>, others: Nanos) {
+/// Adds the CPU time of kernel workers (io-wq, SQPOLL) to that of the job threads, in proportion to
+/// their I/Os. Kernel workers are threads of the process: their time is that of the process minus
+/// that of the job threads and minus `others`, the CPU time of threads that do no I/O for jobs.
+pub fn charge_kernel_workers<'a>(threads: impl Iterator<Item = &'a mut Counted>, others: Nanos) {
     let threads: Vec<&mut Counted> = threads.collect();
     let process = threads.iter().map(|thread| thread.process).max().unwrap_or_default();
     let (jobs, ios) =
@@ -123,8 +125,8 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Starts measuring for the calling thread. `targets`: device, queue, and completed I/Os of
-    /// each.
+    /// Starts measuring for the calling thread. `targets`: for each target its device, queue, and
+    /// completed I/Os.
     pub fn new<'a>(targets: impl Iterator<Item = (&'a Device, &'a Queue, Completed)>) -> Mark {
         let read = |(device, queue, completed): (&Device, &Queue, Completed)| {
             // Counters of the ramp are discarded.
@@ -135,17 +137,18 @@ impl Mark {
         Mark { at: hw::now(), cpu: hw::thread_cpu(), process: hw::process_cpu(), targets }
     }
 
-    /// The counts since then; to be called on the same thread.
+    /// The counts since [`Mark::new`], which reset the counters of the queues; to be called on the
+    /// same thread. `queues`: what [`Queue::take_counters`] has returned since, added up.
     pub fn until_now<'a>(
         self,
-        host: Counters,
+        queues: Counters,
         targets: impl Iterator<Item = (&'a Device, &'a Queue, Completed)>,
     ) -> Counted {
         // CPU clocks are read first, so that reading the other counters is not measured.
         let cpu = hw::thread_cpu() - self.cpu;
         let process = hw::process_cpu() - self.process;
         let mut counted =
-            Counted { wall: hw::now() - self.at, cpu, process, host, ..Counted::default() };
+            Counted { wall: hw::now() - self.at, cpu, process, queues, ..Counted::default() };
         for ((device, queue, completed), (before, decisions_before, hardware, counters)) in
             targets.zip(self.targets)
         {
@@ -192,7 +195,8 @@ impl Counted {
         let finished = queue.finished - queue0.finished;
         let doorbells = share(queue.sq_doorbells - queue0.sq_doorbells, finished);
         self.sq_doorbells += doorbells;
-        // The drain thread reaps for all threads of the queue.
+        // The drain thread, if there is one, reaps completions for all threads that share the
+        // hardware queue.
         self.cpu += Nanos(share((queue.drain_cpu - queue0.drain_cpu).0, finished).round() as u64);
         self.cq_doorbells += share(queue.cq_doorbells - queue0.cq_doorbells, finished);
         // System calls are counted per device only: this thread's part of them is taken to be its
@@ -208,7 +212,8 @@ impl Counted {
         );
         self.messages += messages;
         let all_messages = device.messages.saturating_sub(device0.messages);
-        // The device's time is known in total only: divide it in proportion to messages.
+        // The time that the device spent on sending messages is known in total only: divide it in
+        // proportion to messages.
         if all_messages > 0 {
             self.notify_ns +=
                 (device.notify - device0.notify).0 as f64 * messages / all_messages as f64;
@@ -229,16 +234,16 @@ impl PathMark {
         PathMark { at: hw::now(), before: devices.iter().map(Device::paths).collect() }
     }
 
-    /// Statistics since then, of devices with several paths. `names`: the devices' names in the
-    /// jobs.
-    pub fn since(&self, devices: &[Device], names: &[Option<String>]) -> Vec<PathFigures> {
+    /// Statistics since [`PathMark::new`], of devices with several paths. `names`: the devices'
+    /// names in the jobs.
+    pub fn since(&self, devices: &[Device], names: &[Option<String>]) -> Vec<PathStats> {
         let elapsed = (hw::now() - self.at).0.max(1);
         let mut all = Vec::new();
         for ((device, before), name) in devices.iter().zip(&self.before).zip(names) {
             for (after, before) in device.paths().into_iter().zip(before) {
                 let (ios, time) =
                     (after.ios.saturating_sub(before.ios), (after.time - before.time).0);
-                all.push(PathFigures {
+                all.push(PathStats {
                     device: name.clone().unwrap_or_default(),
                     state: after.status.to_string(),
                     path: after.uri,
@@ -256,13 +261,13 @@ impl PathMark {
 }
 
 /// Adds up the statistics of the same paths over several time spans.
-pub fn merge_spans(spans: &[&[PathFigures]]) -> Vec<PathFigures> {
+pub fn merge_spans(spans: &[&[PathStats]]) -> Vec<PathStats> {
     let Some(last) = spans.last() else { return Vec::new() };
-    let of_path = |(at, last): (usize, &PathFigures)| {
+    let of_path = |(at, last): (usize, &PathStats)| {
         let each = || spans.iter().filter_map(move |paths| paths.get(at));
         let (ios, time) = each()
             .fold((0, 0), |(ios, time), path| (ios + path.ios, time + path.ios * path.lat_ns));
-        PathFigures {
+        PathStats {
             ios,
             failed: each().map(|path| path.failed).sum(),
             in_flight: each().map(|path| path.in_flight).sum::<f64>() / spans.len() as f64,

@@ -19,13 +19,13 @@ use super::target::TargetDevice;
 use super::worker::{Worker, first_namespace};
 use crate::machine::Machine;
 
-/// Most threads that can use a device at once.
-const MOST_QUEUES: usize = 256;
-/// Most commands on one hardware queue; the controller may allow fewer.
+/// Maximum threads that can use a device at once.
+const MAX_QUEUES: usize = 256;
+/// Maximum commands on one hardware queue; the controller may allow fewer.
 const MAX_TAGS: u64 = 4095;
-/// Most bytes that are filled over all devices, which takes a few seconds.
-const MOST_FILLED: u64 = 4 << 30;
-/// Divides that limit for larger regions, of which only the start is filled.
+/// Maximum bytes that are filled over all devices, which takes a few seconds.
+const MAX_FILLED: u64 = 4 << 30;
+/// Of a region larger than the limit only the start is filled: the limit divided by this.
 const PART_FILLED: u64 = 4;
 
 /// Bytes of each write that fills a device.
@@ -85,16 +85,18 @@ impl<'a> Rig<'a> {
         }
         // All requirements are known before the first device is opened.
         let open = |(TargetDevice { uri, .. }, need): (&TargetDevice, Requirements)| {
-            if need.threads > MOST_QUEUES {
+            if need.threads > MAX_QUEUES {
                 bail!(
-                    "{} job threads use the device {uri} at once; the maximum is {MOST_QUEUES}: lower numjobs",
+                    "{} job threads use the device {uri} at once, and the maximum is {MAX_QUEUES}; lower numjobs",
                     need.threads
                 );
             }
-            // Never more than threads: idle hardware queues would take tags and memory.
+            // There are never more hardware queues than threads: idle ones would take tags and
+            // memory.
             let hardware_queues =
                 setup.queues.map_or(need.threads, usize::from).clamp(1, need.threads);
-            // Each mode of the kernel needs rings of its own, which are created when taken.
+            // Each mode of the kernel needs rings of its own, which are created when a thread takes
+            // such a queue.
             let kinds = if uri.parse::<KernelUri>().is_ok() { 1 + Mode::KERNELS.len() } else { 1 };
             let options = OpenOptions::new()
                 .software_queues(kinds * need.threads)
@@ -120,7 +122,7 @@ impl<'a> Rig<'a> {
         for (target, device) in
             setup.devices.iter().enumerate().filter(|(_, device)| device.laid_out)
         {
-            // As in fio directories of a file's name are created, but not that of `directory=`.
+            // As in fio, directories in `filename=` are created, but not that of `directory=`.
             let uses = |thread: &&Thread| thread.targets.contains(&target);
             let there = |thread: &Thread| {
                 jobs[thread.job].directory.as_ref().is_none_or(|place| Path::new(place).is_dir())
@@ -129,7 +131,7 @@ impl<'a> Rig<'a> {
                 && let Some(place) = path.parent().filter(|place| !place.starts_with("/dev"))
                 && plan.threads.iter().filter(uses).all(there)
             {
-                // An error here is reported when creating the file fails.
+                // An error is ignored here: creating the file fails, too, and is reported.
                 _ = DirBuilder::new().recursive(true).mode(0o700).create(place);
             }
         }
@@ -143,7 +145,7 @@ impl<'a> Rig<'a> {
                 .find(|profile| !profile.moves_data)
             {
                 bail!(
-                    "job '{}': verify: profile `{}` does not store data, so nothing can be verified",
+                    "job '{}' has verify=, but profile `{}` does not store data; use another profile",
                     jobs[thread.job].name,
                     profile.name
                 );
@@ -169,8 +171,8 @@ impl<'a> Rig<'a> {
         thread.targets.iter().zip(&thread.sizes_at_setup).map(target).collect()
     }
 
-    /// A function that creates the worker of `thread`. It has to run on that thread, which will own
-    /// the queues.
+    /// Returns a function that creates the worker of `thread`. The function has to run on that
+    /// thread, which will own the queues.
     pub fn worker(
         &self,
         jobs: &[Job],
@@ -191,12 +193,12 @@ impl<'a> Rig<'a> {
         }
     }
 
-    /// Fills what `readers` will read, on embedded devices in memory.
+    /// Fills the regions that `readers` will read, on embedded devices in memory.
     ///
     /// # Errors
     /// A write fails.
     pub fn fill(&self, readers: &[(&Thread, &Generator)], stop: &AtomicBool) -> Result<Filled> {
-        let most = MOST_FILLED.min(hw::memory_bytes() / 5) / self.devices.len().max(1) as u64;
+        let max = MAX_FILLED.min(hw::memory_bytes() / 5) / self.devices.len().max(1) as u64;
         let mut all = Filled::default();
         for (target, device) in self.devices.iter().enumerate() {
             // Data of files and block devices must not be overwritten.
@@ -208,13 +210,12 @@ impl<'a> Rig<'a> {
                 .iter()
                 .flat_map(|(thread, generator)| thread.targets.iter().zip(generator.regions()));
             let read = regions.filter(|(used, _)| **used == target).map(|(_, region)| region);
-            // One region that covers all of them.
+            // The smallest region that contains the regions of all readers.
             let read = read.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
-            // Small regions are filled whole; of large ones a part, so that starting stays fast.
-            if let Some(region) = read.filter(|_| matters(&uri)) {
-                let most =
-                    if region.end - region.start <= most { most } else { most / PART_FILLED };
-                let filled = fill(device, region, most, stop)?;
+            // Small regions are filled whole, large ones only in part, so that starting stays fast.
+            if let Some(region) = read.filter(|_| needs_fill(&uri)) {
+                let max = if region.end - region.start <= max { max } else { max / PART_FILLED };
+                let filled = fill(device, region, max, stop)?;
                 all.wanted += filled.wanted;
                 all.written += filled.written;
             }
@@ -228,12 +229,12 @@ impl<'a> Rig<'a> {
 pub struct Filled {
     /// Bytes that jobs will read.
     pub wanted: u64,
-    /// Bytes written, from the start.
+    /// Bytes written, from the start of the regions on.
     pub written: u64,
 }
 
-/// Fills a buffer with pseudo-random data, which also faults in its pages. Each buffer needs
-/// another `seed`.
+/// Fills a buffer with pseudo-random data, which also faults in its pages. Buffers get the same
+/// data only if `seed` is the same.
 pub fn scribble(buf: &mut [u8], seed: u64) {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     for word in buf.chunks_mut(8) {
@@ -244,22 +245,24 @@ pub fn scribble(buf: &mut [u8], seed: u64) {
     }
 }
 
-/// Whether a device has to be filled: not a file, nor the `null` profile, which transfers no data.
-fn matters(uri: &DeviceUri) -> bool {
+/// Whether a device has to be filled. False for a device on a file, and for the profile `null`,
+/// which transfers no data.
+fn needs_fill(uri: &DeviceUri) -> bool {
     matches!(uri.backing, Backing::Mem { .. }) && uri.profile != "null"
 }
 
-/// Fills at most `most` bytes of `region`. Ends early if `stop` is set or the medium is full.
+/// Fills at most `max` bytes of `region`. Ends early if `stop` is set, or if no memory is left for
+/// the medium.
 ///
 /// # Errors
 /// A write failed for another reason.
-fn fill(device: &Device, region: Range<u64>, most: u64, stop: &AtomicBool) -> Result<Filled> {
+fn fill(device: &Device, region: Range<u64>, max: u64, stop: &AtomicBool) -> Result<Filled> {
     let namespace = first_namespace(device)?;
     let unit = u64::from(namespace.block_bytes());
     // A queue of its own, dropped before the jobs open theirs.
     let queue = device.queue()?;
     let wanted = region.end - region.start;
-    let (mut at, end) = (region.start / unit * unit, region.start + wanted.min(most) / unit * unit);
+    let (mut at, end) = (region.start / unit * unit, region.start + wanted.min(max) / unit * unit);
     let mut filled = Filled { wanted, written: 0 };
     let mut idle = Vec::with_capacity(FILL_DEPTH);
     for seed in 0..FILL_DEPTH as u64 {
@@ -290,7 +293,7 @@ fn fill(device: &Device, region: Range<u64>, most: u64, stop: &AtomicBool) -> Re
                 Ok(()) => filled.written += completion.tag,
                 // The limit of memory for media is reached; the rest stays unwritten.
                 Err(error) if error.errno() == NO_SPACE => at = end,
-                // A stop makes pending requests fail, which is not an error.
+                // Stopping makes pending requests fail, which is not an error.
                 Err(_) if stop.load(Relaxed) => {}
                 Err(error) => return Err(error).context("cannot fill the medium"),
             }
@@ -299,9 +302,9 @@ fn fill(device: &Device, region: Range<u64>, most: u64, stop: &AtomicBool) -> Re
     }
 }
 
-/// The maximum requirements on `target` over all stages.
+/// What the jobs require of `target` at most: the maximum of each number over all stages.
 fn need(jobs: &[Job], plan: &Plan, target: usize) -> Requirements {
-    let mut most = Requirements::default();
+    let mut max = Requirements::default();
     for stage in 0..plan.stages {
         let mut need = Requirements::default();
         for thread in
@@ -318,13 +321,13 @@ fn need(jobs: &[Job], plan: &Plan, target: usize) -> Requirements {
             );
         }
         // Stages run one after the other, so the device must serve the largest, not their sum.
-        most = Requirements {
-            threads: most.threads.max(need.threads),
-            tags: most.tags.max(need.tags),
-            buffer_bytes: most.buffer_bytes.max(need.buffer_bytes),
+        max = Requirements {
+            threads: max.threads.max(need.threads),
+            tags: max.tags.max(need.tags),
+            buffer_bytes: max.buffer_bytes.max(need.buffer_bytes),
         };
     }
-    most
+    max
 }
 
 #[cfg(test)]

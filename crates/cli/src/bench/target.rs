@@ -13,7 +13,7 @@ use workload::Job;
 use workload::plan::Plan;
 
 /// The default device.
-pub const USUAL: &str = "mem:1G?profile=optane";
+pub const DEFAULT_DEVICE: &str = "mem:1G?profile=optane";
 /// Replaced by the job's `filename=` in a URI.
 pub const PLACEHOLDER: &str = "{filename}";
 /// Scheme of files and block devices.
@@ -25,7 +25,8 @@ pub enum Filenames {
     /// A name. All devices are instances of this URI, in which `{filename}` is replaced by the
     /// name.
     Name(String),
-    /// A path, each a separate device. The URI has their common parameters; its path is not used.
+    /// The path of a `kernel:` device; each path is a separate device. The URI has the parameters
+    /// that all of them share; its own path is not used.
     Path(KernelUri),
 }
 
@@ -34,9 +35,10 @@ pub enum Filenames {
 pub struct TargetDevice {
     /// Its URI.
     pub uri: String,
-    /// Description for the results: what it is, and how it is related to `filename=`.
+    /// Description for the results: the URI, the kind of device, and how `filename=` is used.
     pub words: String,
-    /// The run creates it as a file with the size that the jobs need.
+    /// The run creates the device as a file with the size that the jobs need, as fio lays out
+    /// files.
     pub laid_out: bool,
 }
 
@@ -49,7 +51,7 @@ pub enum Allowed {
     All,
 }
 
-/// Whether a URI is a real drive, or a controller of another process.
+/// Whether a URI is that of a physical drive, or of a controller in another process.
 fn is_drive(uri: &str) -> bool {
     match uri.parse() {
         Ok(Uri::Pcie(_) | Uri::VfioUser(_) | Uri::Tcp(_)) => true,
@@ -93,7 +95,7 @@ fn bare(text: &str) -> Result<Option<KernelUri>, UriError> {
 }
 
 impl TargetDevice {
-    /// The files that it reads: the medium, and the file of a profile.
+    /// The files that opening the device reads: its medium, and the file of its profile.
     pub fn files(&self) -> Vec<PathBuf> {
         if let Ok(KernelUri { path, .. }) = self.uri.parse() {
             return vec![path];
@@ -107,18 +109,20 @@ impl TargetDevice {
 }
 
 impl Filenames {
-    /// The meaning of `filename=` with `--device given`. Without it names are paths, as in fio.
+    /// The meaning of `filename=`, given the value of `--device`. Without `--device` filenames are
+    /// paths, as in fio.
     ///
     /// # Errors
     /// Only some jobs have a path, or the URI is invalid.
     pub fn of(given: Option<&str>, jobs: &[Job]) -> Result<Filenames> {
-        // fio opens no files for its engine `null`, so such a job must not overwrite them here.
+        // fio opens no files for its engine `null`, so a job with that engine must not overwrite
+        // them here.
         let opens_nothing =
             |job: &Job| given.is_none() && job.engine.name.as_deref() == Some("null");
         let names_file = |job: &&Job| {
             (!job.filenames.is_empty() || job.file_format.is_some()) && !opens_nothing(job)
         };
-        let some = jobs.iter().any(|job| names_file(&job));
+        let any_file = jobs.iter().any(|job| names_file(&job));
         let nameless = jobs.iter().find(|job| !names_file(job));
         // fio uses a job's name as the file name if it has no filename=. Creating an embedded
         // device for a job named /dev/… would be a surprise.
@@ -130,11 +134,11 @@ impl Filenames {
                 job.name
             );
         }
-        let given = given.unwrap_or(if some { KERNEL } else { USUAL });
+        let given = given.unwrap_or(if any_file { KERNEL } else { DEFAULT_DEVICE });
         let Some(shared) = bare(given)? else { return Ok(Filenames::Name(given.to_owned())) };
         // With `kernel:` a job without a filename has no path to open.
         if let Some(job) = nameless {
-            let others = if some { ", but others have" } else { "" };
+            let others = if any_file { ", but other jobs have one" } else { "" };
             bail!(
                 "job '{}' has no filename={others}; give it filename= or directory=, or give --device {KERNEL}PATH or --device mem:SIZE for all jobs \
                  (an embedded device, for which filename= is only a name)",
@@ -168,7 +172,7 @@ impl Filenames {
         matches!(self, Filenames::Name(uri) if !uri.starts_with(KERNEL) && !is_drive(uri))
     }
 
-    /// The profile of embedded devices; of others the scheme, for results.
+    /// The name of the embedded devices' profile, or the scheme of other devices, for results.
     ///
     /// # Errors
     /// The URI is invalid.
@@ -255,7 +259,8 @@ fn kernel(
     let mut laid_out = false;
     match (&meta, writer) {
         (Ok(meta), None) => {
-            // `size=` excludes `readonly=`, but is redundant for a file that has that size.
+            // The parameters `size=` and `readonly=` exclude each other. `size=` is redundant if
+            // the file has that size already.
             uri.bytes = uri.bytes.filter(|bytes| meta.len() != *bytes);
             uri.read_only |= uri.bytes.is_none();
         }

@@ -17,23 +17,23 @@ use workload::{ErrorCode, Generator, Io, Job, Next};
 use super::counted::{Completed, Counted, Mark};
 use super::rig::scribble;
 
-/// How often a thread that waits for its next I/O checks whether to stop.
+/// How often a thread that waits for the start time of its next I/O checks whether to stop.
 const STOP_EVERY: Nanos = Nanos::from_millis(50);
 /// How often a thread updates its progress.
 const PROGRESS_EVERY: Nanos = Nanos::from_millis(100);
-/// EINVAL, for requests that the library refuses.
+/// EINVAL, the result of requests that the library refuses.
 const REFUSED: ErrorCode = ErrorCode(22);
 
 /// Shared with the main thread while a job thread runs.
 #[derive(Debug)]
 pub struct ThreadControl<'a> {
-    /// If any is set, the thread stops once its I/Os in flight have completed.
+    /// If any of these flags is set, the thread stops once its I/Os in flight have completed.
     pub stop: [&'a AtomicBool; 2],
     /// Updated by the thread.
     pub progress: &'a JobProgress,
 }
 
-/// Progress of a thread.
+/// Progress of a thread, which the main thread prints.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct JobProgress {
@@ -41,7 +41,7 @@ pub struct JobProgress {
     pub ios: AtomicU64,
     /// Bytes so far.
     pub bytes: AtomicU64,
-    /// Fraction of its work or time, in millionths.
+    /// Fraction of its I/O or run time that is done, in millionths.
     pub millionths: AtomicU64,
 }
 
@@ -60,7 +60,7 @@ impl JobProgress {
     }
 }
 
-/// Results of a run that the generator does not have.
+/// Results of a run, in addition to the statistics of the generator.
 #[derive(Clone, Debug, Default)]
 pub struct Ran {
     /// Cost and counts of the measured time.
@@ -77,31 +77,35 @@ pub struct Ran {
 /// one after the other.
 pub struct Worker {
     queues: JobQueues,
-    /// The kernel mode that the current rings were created for.
+    /// The kernel's completion mode for which the rings of `queues` were created; `None`: `queues`
+    /// can be in any mode of the library.
     made_for: Option<Mode>,
-    /// Queues with rings for other modes, kept for a later [`Worker::set_mode`].
+    /// Queues with rings for other modes, for a later [`Worker::set_mode`].
     unused: Vec<(Option<Mode>, JobQueues)>,
     counts_wakeups: bool,
     spin: Spin,
     targets: Vec<TargetState>,
-    /// Most I/Os in flight.
+    /// Maximum I/Os in flight (`iodepth`).
     depth: usize,
-    /// `depth` buffers per target, indexed by slot. `None`: in flight, or lost with its controller.
+    /// `depth` buffers per target, indexed by slot. `None`: the buffer is in flight, or was lost
+    /// with its controller.
     buffers: Vec<Option<DmaBuf>>,
     found: Vec<Completion>,
     /// Slots of the last batch that were not submitted, with the error.
     failed: Vec<(u32, ErrorCode)>,
-    /// slat or clat is measured, so each commit reads the clock: after the doorbell, as in fio, or
-    /// before it (`before`) if a commit may reap completions.
+    /// slat or clat is measured, so each commit reads the clock.
     timed: bool,
-    before: bool,
-    /// One system call can submit and wait: submitting is delayed until it is known whether a wait
-    /// follows.
-    fuses: bool,
-    /// The generator writes and checks data in buffers.
+    /// The clock is read before the commit writes the doorbell, because the commit may reap
+    /// completions. False: after it, as in fio.
+    timed_before_commit: bool,
+    /// The device can submit and wait in one system call: submitting is delayed until it is known
+    /// whether a wait follows.
+    fuses_submit_and_wait: bool,
+    /// The generator fills the buffers of writes and checks those of reads (`verify=`).
     verifies: bool,
     /// Some I/Os are Flushes.
     flushes: bool,
+    /// CPU time that the thread spends per completion in place of an application.
     host_work: Nanos,
     first_error: Option<IoError>,
 }
@@ -111,11 +115,11 @@ struct TargetState {
     device: Device,
     namespace: Namespace,
     block_shift: u32,
-    /// Upper half of its requests' tags; the lower half is the slot.
+    /// Upper half of the tags of requests to this target; the lower half is the slot.
     tag: u64,
     /// `reap_urgent`: requests are marked urgent.
     urgent: bool,
-    /// Force Unit Access: each write is durable when it completes.
+    /// Writes have Force Unit Access, so each is durable when it completes.
     durable: bool,
     completed: Completed,
 }
@@ -125,9 +129,11 @@ struct TargetState {
 pub struct Run {
     /// The thread's resource usage at the start.
     usage: hw::Usage,
-    /// The clock read of the last batch.
+    /// When the clock was last read.
     now: Nanos,
+    /// When the progress is updated next.
     report_at: Nanos,
+    /// Counters at the first measured commit; `None` before it.
     mark: Option<Mark>,
 }
 
@@ -138,7 +144,8 @@ impl fmt::Debug for Worker {
 }
 
 impl Worker {
-    /// A worker on the calling thread, for `job` on `devices`, one per target, opened in `mode`.
+    /// Creates a worker on the calling thread, for `job` on `devices`, one per target, with queues
+    /// in `mode`.
     ///
     /// # Errors
     /// No software queue or no memory is left.
@@ -149,7 +156,7 @@ impl Worker {
         let mut targets = Vec::with_capacity(devices.len());
         for device in devices {
             let namespace = first_namespace(&device)?;
-            // The generator reports a block larger than the device; here it must not fail.
+            // A block size larger than the device is not an error here: the generator reports it.
             let len = len
                 .min(namespace.bytes() as usize)
                 .next_multiple_of(namespace.block_bytes() as usize);
@@ -171,10 +178,11 @@ impl Worker {
                 completed,
             });
         }
-        // `iodepth_batch_complete_max`, at least `_min`. Without either, as many as there are.
+        // Completions that one call returns: `iodepth_batch_complete_max`, or
+        // `iodepth_batch_complete_min` if that is larger. Without either option there is no limit.
         let at_once = match job.complete_min.max(job.complete_max) {
             0 | 1 => depth,
-            most => most as usize,
+            max => max as usize,
         };
         Ok(Worker {
             queues: JobQueues::open(&targets, &mut buffers, mode)?,
@@ -182,7 +190,7 @@ impl Worker {
             unused: Vec::new(),
             counts_wakeups: false,
             spin: Spin::default(),
-            fuses: targets.len() == 1
+            fuses_submit_and_wait: targets.len() == 1
                 && targets.iter().all(|target| target.device.embedded().is_none()),
             targets,
             depth,
@@ -190,7 +198,7 @@ impl Worker {
             found: Vec::with_capacity(at_once),
             failed: Vec::new(),
             timed: job.measure.slat || job.measure.clat,
-            before: false,
+            timed_before_commit: false,
             verifies: job.verify.is_some(),
             flushes: job.sync_every > 0
                 || job.data_sync_every > 0
@@ -213,10 +221,11 @@ impl Worker {
         self.queues.all().for_each(|queue| queue.set_spin(spin));
     }
 
-    /// Changes the completion mode, between two runs. Modes of the kernel need queues of their own.
+    /// Changes the completion mode, between two runs. Each mode of the kernel needs queues of its
+    /// own, which are created when the mode is first used.
     ///
     /// # Errors
-    /// Such queues cannot be created.
+    /// The queues of a mode of the kernel cannot be created.
     pub fn set_mode(&mut self, mode: Mode) -> Result<()> {
         let made_for = Some(mode).filter(|mode| mode.is_the_kernels());
         // Rings of other modes stay open: `compare` switches back and forth between modes.
@@ -245,7 +254,7 @@ impl Worker {
     /// The library lost an I/O. A failed I/O is not an error here; the generator reports it.
     pub fn run(&mut self, generator: &mut Generator, control: &ThreadControl<'_>) -> Result<Ran> {
         let mut run = self.begin();
-        // Later stages of a stopped run issue nothing.
+        // If a previous stage was stopped, this one issues nothing.
         if control.is_set() {
             generator.stop();
         }
@@ -256,9 +265,9 @@ impl Worker {
     /// Begins a run. The caller then calls [`Worker::turn`] until it returns false, and
     /// [`Worker::end`].
     pub fn begin(&mut self) -> Run {
-        // The last run may have had a rate, and this one may have none.
+        // The previous run may have left the start time of an I/O, if it had a rate (`rate_iops`).
         self.queues.set_next_due(None);
-        self.before = self.queues.all().any(|queue| queue.mode().facts().submit_check);
+        self.timed_before_commit = self.queues.all().any(|queue| queue.mode().facts().submit_check);
         // Resource usage covers the whole run; costs are counted from the first measured commit.
         let usage = hw::thread_usage();
         let now = hw::now();
@@ -293,9 +302,9 @@ impl Worker {
             }
             now = self.commit(generator, now);
             run.now = now;
-            // Posting has rung the doorbell. Only devices with a system call per submission defer
-            // it.
-            if !self.fuses {
+            // The requests are submitted already, except on devices that need a system call for
+            // that.
+            if !self.fuses_submit_and_wait {
                 return Ok(true);
             }
             next = generator.next(now);
@@ -310,7 +319,7 @@ impl Worker {
             }
         }
         let (min, until) = match next {
-            // Already posted by the generator; the next turn commits it.
+            // The generator has queued an I/O; the next turn submits it.
             Next::Issue(_) | Next::Commit => {
                 if control.is_set() {
                     generator.stop();
@@ -324,15 +333,17 @@ impl Worker {
                 (min, Nanos::MAX)
             }
             Next::Wait { until } => {
-                // The next I/O does not wait for completions.
+                // The time until the next I/O is known: it ends the wait, and the policies need no
+                // hint.
                 if generator.is_paced() {
                     self.queues.set_next_due(None);
                 }
                 // thinktime_spin: no I/O is in flight, so there is nothing to poll.
-                if let Some(end) = generator.computes_until().filter(|end| *end > now) {
+                if let Some(end) = generator.spins_until().filter(|end| *end > now) {
                     now = spin(end.min(until).min(now + STOP_EVERY) - now);
                 }
-                // Completions are reaped during the wait, or their latencies would include it.
+                // Completions are reaped during the wait: otherwise their latencies would include
+                // the rest of it.
                 (1, until.min(now + STOP_EVERY))
             }
             Next::Done => return Ok(false),
@@ -384,11 +395,11 @@ impl Worker {
         }
     }
 
-    /// Submits the I/Os that the generator has issued. Returns the time of the commit.
+    /// Submits the I/Os that the generator has issued. Returns the time of their submission.
     #[inline]
     fn commit(&mut self, generator: &mut Generator, mut now: Nanos) -> Nanos {
-        // The commit may wait or reap, so the time after it would be too late.
-        let early = self.fuses || self.before;
+        // The submission may wait or reap, so the time after it would be too late.
+        let early = self.fuses_submit_and_wait || self.timed_before_commit;
         if early && self.timed {
             now = hw::now();
         }
@@ -415,7 +426,7 @@ impl Worker {
                 requests.refused(request);
             }
         }
-        // With one target the caller commits, possibly together with a wait.
+        // With one target the caller submits, possibly in one system call with a wait.
         if !one {
             self.queues.commit();
         }
@@ -463,7 +474,7 @@ impl Worker {
             };
             let at = Nanos(at.as_nanos());
             now = now.max(at);
-            // `place` was `None`, so dropping it would be a useless branch.
+            // `place` was `None`: there is nothing to drop, and `forget` saves the test for it.
             std::mem::forget(std::mem::replace(place, buf));
             let result = result.map_err(|error| {
                 self.first_error.get_or_insert(error);
@@ -520,7 +531,8 @@ fn spin(span: Nanos) -> Nanos {
 /// Converts I/Os to requests of one target.
 struct RequestBuilder<'a, I> {
     ios: I,
-    /// I/Os of other targets are skipped. `None`: there is only one target.
+    /// The target whose I/Os are converted; those of other targets are skipped. `None`: there is
+    /// only one target.
     only: Option<u16>,
     target: &'a TargetState,
     /// The target's buffers.
@@ -540,7 +552,7 @@ impl<'a, I: Iterator<Item = &'a Io>> Iterator for RequestBuilder<'a, I> {
                 continue;
             }
             let Some(buf) = self.buffers.get_mut(io.slot as usize).and_then(Option::take) else {
-                // A lost controller keeps the buffers that it may still write to.
+                // The buffer was lost with its controller, which may still write to it.
                 self.failed.push((io.slot, ErrorCode::EIO));
                 continue;
             };
@@ -567,9 +579,9 @@ impl<I> RequestBuilder<'_, I> {
 
 /// One queue of a thread.
 enum JobQueue {
-    /// A queue of this thread only, which is cheaper.
+    /// A queue that only this thread uses, which costs less.
     Own(LocalQueue),
-    /// A queue that other threads may drain.
+    /// A queue whose completions another thread (the drain thread) may reap.
     Any(Queue),
 }
 
@@ -605,8 +617,8 @@ impl JobQueues {
         for (TargetState { device, .. }, buffers) in
             targets.iter().zip(buffers.chunks_mut(depth.max(1)))
         {
-            // A ring of the kernel belongs to one thread unless it is opened as shared. Queues of
-            // embedded devices can always be drained by another thread.
+            // A ring of the kernel belongs to one thread unless it is opened as shared. On embedded
+            // devices the drain thread can reap completions of any queue.
             let drained = mode.facts().drain_thread && device.embedded().is_none();
             let queue = if drained {
                 JobQueue::Any(device.queue()?)
@@ -643,8 +655,8 @@ impl JobQueues {
         self.all().for_each(|queue| queue.set_next_due(due.map(instant)));
     }
 
-    /// Posts `requests` to the queue of `target`. A commit or a wait submits them where one system
-    /// call can do both.
+    /// Posts `requests` to the queue of `target`, which submits them. Exception: where one system
+    /// call can submit and wait, the next `commit` or `wait_and_reap` submits them.
     ///
     /// # Errors
     /// The first refused request. Those after it stay in the iterator.
@@ -661,7 +673,7 @@ impl JobQueues {
         }
     }
 
-    /// Submits what was posted.
+    /// Submits the requests that were posted.
     fn commit(&self) {
         self.all().for_each(Queue::commit);
     }

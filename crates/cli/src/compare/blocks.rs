@@ -25,7 +25,7 @@ use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use reap::{Device, Measured, Nanos};
 use workload::plan::Plan;
-use workload::report::PathFigures;
+use workload::report::PathStats;
 use workload::{Generator, Job, Latency, TargetSize};
 
 use super::loops::{self, Background, IdleLoops};
@@ -47,8 +47,8 @@ pub struct Sample {
     pub iops: f64,
     /// CPU time, messages, doorbells and system calls.
     pub counted: Counted,
-    /// In nanoseconds, from the decision to issue until the completion was reaped; with a rate,
-    /// from the intended start.
+    /// Latencies in nanoseconds. They count until the completion was reaped: from the decision to
+    /// issue, or, in jobs with a rate, from the intended start.
     pub latency: Latency,
     /// Elapsed time of the block, ramp included.
     pub took: Nanos,
@@ -58,7 +58,7 @@ pub struct Sample {
     /// `None` for embedded devices.
     pub away: Option<Nanos>,
     /// Statistics per path, of multipath devices.
-    pub paths: Vec<PathFigures>,
+    pub paths: Vec<PathStats>,
 }
 
 impl Sample {
@@ -94,8 +94,8 @@ impl Sample {
 pub struct Record {
     /// By round, then by label: the modes in order, and last the first mode again (A/A).
     pub rounds: Vec<Vec<Option<Sample>>>,
-    /// Blocks in mode `poll` without a rate, at this scene's queue depth: for the capacity, and for
-    /// the share of its CPU that polling got. Empty if neither is needed.
+    /// Blocks in mode `poll` without a rate, at this scene's queue depth. They show the capacity,
+    /// and which share of its CPU a polling thread got. Empty if neither is needed.
     pub polled: Vec<Sample>,
     /// Stolen time by mode, in nanoseconds per I/O; empty if it was not measured.
     pub stolen: Vec<Option<f64>>,
@@ -111,14 +111,14 @@ impl Record {
 
 /// The job threads, and the scenes and modes to run on them.
 pub struct Experiment<'a> {
-    /// Never empty.
+    /// The modes to compare; never empty.
     pub modes: &'a [Mode],
     pub scenes: &'a [SceneJobs],
     pub plan: &'a Plan,
     pub cpus: &'a JobCpus,
     /// Rounds of each scene.
     pub repeat: usize,
-    /// If set, measuring ends, and complete rounds are returned.
+    /// Once this flag is set, measuring ends, and complete rounds are returned.
     pub stop: &'a Arc<AtomicBool>,
     /// Progress, in blocks.
     pub bar: &'a ProgressBar,
@@ -210,14 +210,14 @@ impl Experiment<'_> {
                     }
                     // Kernel workers (io-wq, SQPOLL) do I/O for job threads. Their CPU time is
                     // known as a total of the process, which includes the background threads.
-                    if self.cpus.outside {
+                    if self.cpus.external_device {
                         // The background ran for the whole block, counters cover only the measured
                         // part: scale it.
                         let part =
                             (sample.counted.wall.0 as f64 / sample.took.0.max(1) as f64).min(1.0);
                         let others =
                             Nanos((sample.background.unwrap_or_default().0 as f64 * part) as u64);
-                        bench::charge(std::iter::once(&mut sample.counted), others);
+                        bench::charge_kernel_workers(std::iter::once(&mut sample.counted), others);
                     }
                     round[label] = Some(sample);
                     self.bar.inc(1);
@@ -292,10 +292,11 @@ fn prepared(jobs: &[Job], ramp: Nanos) -> Vec<Job> {
 /// The job threads. Between blocks they wait on a channel.
 pub struct JobThreads {
     threads: Vec<JobThread>,
-    /// An embedded device that went to sleep between blocks would start the next one late.
+    /// Keeps the threads of embedded devices from sleeping between blocks: a device that has to
+    /// wake up would start the next block late.
     _measured: Option<Measured>,
-    /// CPUs of the job threads if the device is outside this process.
-    outside: Option<Vec<usize>>,
+    /// CPUs of the job threads; `None`: the device is embedded.
+    cpus: Option<Vec<usize>>,
     devices: Vec<Device>,
     plan: Plan,
 }
@@ -335,7 +336,7 @@ impl JobThreads {
                 (channel(), channel(), channel());
             let (stop, cpus) = (stop.clone(), cpus.clone());
             let body = move || {
-                machine::settle(&cpus);
+                machine::prepare_job_thread(&cpus);
                 match worker() {
                     Ok(worker) => {
                         _ = ready.send(Ok(()));
@@ -355,7 +356,7 @@ impl JobThreads {
         Ok(JobThreads {
             threads,
             _measured: device.embedded().map(|embedded| embedded.measure()),
-            outside: cpus.outside.then(|| cpus.used.clone()),
+            cpus: cpus.external_device.then(|| cpus.used.clone()),
             devices: rig.devices.clone(),
             plan: plan.clone(),
         })
@@ -373,7 +374,7 @@ impl JobThreads {
         }
         let began = hw::now();
         let paths = PathMark::new(&self.devices);
-        let hypervisor = self.outside.as_ref().map(|cpus| hw::stolen_by_hypervisor(cpus));
+        let hypervisor = self.cpus.as_ref().map(|cpus| hw::stolen_by_hypervisor(cpus));
         for (thread, generator) in self.threads.iter().zip(generators) {
             thread.blocks.send(Block { mode, generator }).map_err(|_| ended())?;
         }
@@ -403,7 +404,7 @@ impl JobThreads {
             delayed += delay;
         }
         let since = |before| {
-            self.outside
+            self.cpus
                 .as_ref()
                 .map(|cpus| Nanos(hw::stolen_by_hypervisor(cpus).0.saturating_sub(before)))
         };
@@ -426,7 +427,7 @@ fn run_blocks(
     blocks: &Receiver<Block>,
     results: &Sender<(Generator, Result<Ran>, Nanos)>,
 ) {
-    // Kernels without CONFIG_SCHED_INFO have no run delay; 0 is used instead.
+    // A kernel without CONFIG_SCHED_INFO does not report the run delay; 0 is used instead.
     let run_delay = RunDelay::of_current().ok();
     let delay = || run_delay.as_ref().map_or(Nanos::ZERO, RunDelay::read);
     let progress = JobProgress::default();

@@ -25,11 +25,11 @@ pub const WHOLE_BLOCK: Nanos = Nanos::from_millis(115);
 pub const CAPACITY_EVERY: usize = 4;
 /// Blocks per mode and scene for stolen time.
 pub const STOLEN_BLOCKS: usize = 4;
-/// Fewest I/Os of a block for figures per I/O; with fewer, rounds are joined.
+/// Minimum I/Os of a block for figures per I/O; if blocks have fewer, rounds are joined.
 pub const FEW: u64 = 10;
 
 /// Default modes of a single scene.
-const USUAL: [Mode; 7] = [
+const DEFAULT_MODES: [Mode; 7] = [
     Mode::INTERRUPT,
     Mode::INTERRUPT_CHECKED,
     Mode::IRQ_POLL,
@@ -53,7 +53,7 @@ pub fn modes(args: &CompareArgs) -> Result<Vec<Mode>> {
     let adaptive = |n| Mode::adaptive(DelayExponent::per_mille(n));
     Ok(match args.modes[..] {
         [] if is_sweep(args) => SWEPT.into_iter().chain(EXPONENTS.map(adaptive)).collect(),
-        [] => USUAL.to_vec(),
+        [] => DEFAULT_MODES.to_vec(),
         _ => args.modes.clone(),
     })
 }
@@ -197,12 +197,13 @@ pub struct JobCpus {
     pub threads: Vec<Vec<usize>>,
     /// All CPUs that job threads may use, ascending.
     pub used: Vec<usize>,
-    /// CPUs on which job threads or device interrupts take time from other threads, ascending.
+    /// CPUs on which job threads or interrupts of the device take time from other threads,
+    /// ascending.
     pub disturbed: Vec<usize>,
     /// Number of CPUs that the threads need, at most one per thread.
     pub needed: usize,
-    /// The device is outside this process: a kernel device, a drive, or a remote controller.
-    pub outside: bool,
+    /// The device is not embedded: it is a kernel device, a drive, or a remote controller.
+    pub external_device: bool,
     /// There are more threads than CPUs.
     pub oversubscribed: bool,
 }
@@ -219,12 +220,13 @@ impl JobCpus {
         given: bool,
     ) -> JobCpus {
         let mut known = None;
-        if machine.outside && !given {
+        if machine.external_device && !given {
             known = devices
                 .iter()
                 .find_map(|uri| CompletionCpus::of(root, &uri.parse::<KernelUri>().ok()?.path));
-            // The affinity mask or cpuset of this process may exclude all of them.
-            known = known.filter(|known| known.cpus.iter().any(|cpu| machine.host.contains(cpu)));
+            // The affinity mask or cpuset of this process may exclude all CPUs of the disk.
+            known =
+                known.filter(|known| known.cpus.iter().any(|cpu| machine.job_cpus.contains(cpu)));
             known.iter().for_each(|known| machine.prefer(&known.cpus));
         }
         let ascending = |mut cpus: Vec<usize>| {
@@ -236,19 +238,19 @@ impl JobCpus {
         let placed = machine.place(&wishes);
         // With an unknown interrupt CPU any fixed CPU would be arbitrary, and might be the slower
         // one.
-        let pinned = !machine.outside || given || known.is_some();
+        let pinned = !machine.external_device || given || known.is_some();
         let threads: Vec<Vec<usize>> = match pinned {
             true => placed.iter().map(|&cpu| vec![cpu]).collect(),
-            false => wishes.iter().map(|wish| machine.named(wish)).collect(),
+            false => wishes.iter().map(|wish| machine.allowed_by(wish)).collect(),
         };
         let used = ascending(if threads.iter().any(Vec::is_empty) {
-            machine.host.clone()
+            machine.job_cpus.clone()
         } else {
             threads.concat()
         });
-        if machine.outside {
+        if machine.external_device {
             let on = list(&used);
-            machine.seated = Some(match &known {
+            machine.placement_note = Some(match &known {
                 _ if given => format!("threads on CPU {on}, as --cpus says"),
                 Some(known) => {
                     let what = if known.by_interrupt { "interrupts" } else { "hardware queues" };
@@ -264,8 +266,8 @@ impl JobCpus {
             });
         }
         // A device outside this process may interrupt any CPU.
-        let disturbed = ascending(if machine.outside {
-            [machine.host.clone(), used.clone()].concat()
+        let disturbed = ascending(if machine.external_device {
+            [machine.job_cpus.clone(), used.clone()].concat()
         } else {
             used.clone()
         });
@@ -275,7 +277,7 @@ impl JobCpus {
             used,
             disturbed,
             needed: ascending(placed).len(),
-            outside: machine.outside,
+            external_device: machine.external_device,
             oversubscribed,
         }
     }

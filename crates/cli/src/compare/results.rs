@@ -1,5 +1,5 @@
 //! Converts blocks to rows and ratios, decides whether a scene is conclusive, and writes the text
-//! around the table. Has no I/O.
+//! around the table. This module does no I/O.
 //!
 //! A scene is inconclusive if the first mode differs from itself (A/A) as much as from other modes,
 //! if there are too few rounds for intervals, or if `poll` did not get its CPU. The last check is
@@ -19,10 +19,10 @@ use crate::machine::WakeUp;
 use crate::rows::table::{digits, percent};
 use crate::rows::{self, CPU, Estimate, IOPS, P50, Pair, Results, Row, SCORE, Scene, score};
 
-/// Below this share of its CPUs, `poll` had to share them with other work.
+/// If `poll` got less than this share of its CPUs, other work was running on them.
 const OWN: f64 = 0.9;
-/// An A/A ratio up to this is accepted even if the modes differ by less: they are then equal within
-/// it.
+/// An A/A ratio up to this is accepted even if the modes differ from each other by less: the modes
+/// are then equal within this ratio.
 const SMALL: f64 = 1.05;
 
 /// Results of one scene.
@@ -37,7 +37,7 @@ pub struct Outcome {
     pub pairs: Vec<Pair>,
     /// Rounds run.
     pub rounds: usize,
-    /// Rounds joined to one sample because blocks have few I/Os; 1: not joined.
+    /// How many rounds make up one sample, because their blocks have few I/Os; 1: none are joined.
     pub together: usize,
     /// IOPS of `poll` in a closed loop, in scenes with a rate.
     pub capacity: Option<f64>,
@@ -46,9 +46,9 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Computes rows and pairs from `record`. `cpus`: CPUs that the job threads need. `offered`:
-    /// I/Os per second that the jobs offer, to compute the load. `wake_up`: CPU cost of a wake-up
-    /// outside the thread. `None`: there is no complete round.
+    /// Computes rows and pairs from `record`; `None` if there is no complete round. `cpus`: number
+    /// of CPUs that the job threads need. `offered`: I/Os per second that the jobs offer, to
+    /// compute the load. `wake_up`: CPU cost of a wake-up outside the thread.
     pub fn new(
         modes: &[Mode],
         record: &Record,
@@ -131,7 +131,7 @@ impl Outcome {
             .filter(|&label| is_poll(label))
             .flat_map(|label| blocks[label].iter().copied().flatten());
         let doubts = doubts(&pairs, names[0], &own.chain(&record.polled).collect::<Vec<_>>(), cpus);
-        // The rows stay in the JSON, marked, as they may still be useful to compare with.
+        // The rows stay in the JSON, marked as invalid: they may still be useful to compare with.
         if !doubts.is_empty() {
             rows.iter_mut().for_each(|row| drop(row.extra.insert("valid".into(), false.into())));
         }
@@ -185,10 +185,10 @@ fn row(samples: &[&Sample], wake_up: &WakeUp, rng: &mut Xoshiro256PlusPlus) -> O
         messages: median(|s| Some(s.counted.per_second(s.counted.messages))).unwrap_or(0.0),
         messages_unknown: samples.iter().any(|s| s.counted.messages_unknown),
         system_calls: median(|s| s.counted.per_io(s.counted.system_calls?)),
-        wakeups: median(|s| Some(s.counted.per_second(s.counted.host.wakeups as f64)))
+        wakeups: median(|s| Some(s.counted.per_second(s.counted.queues.wakeups as f64)))
             .unwrap_or(0.0),
         per_wakeup: median(|s| s.counted.completions_per_wakeup()).unwrap_or(0.0),
-        drain_max: samples.iter().map(|s| s.counted.host.drain_max).max().unwrap_or(0),
+        drain_max: samples.iter().map(|s| s.counted.queues.drain_max).max().unwrap_or(0),
         latency: statistics::latencies(&moments, &histograms, rng),
         paths: merge_spans(&samples.iter().map(|s| s.paths.as_slice()).collect::<Vec<_>>()),
         extra: background
@@ -221,7 +221,7 @@ fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<S
     let shares: Vec<f64> = polled.iter().filter_map(share).collect();
     if let Some(share) = statistics::median(&shares).filter(|share| *share < OWN) {
         doubts.push(format!(
-            "other work left poll {:.0} % of its CPU",
+            "other work left only {:.0} % of its CPU to poll",
             (share * 100.0).clamp(0.0, 89.0)
         ));
     }
@@ -240,14 +240,15 @@ fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<S
             ));
             continue;
         };
-        // The end of the interval, not the median: the A/A difference could be as large as that.
+        // The farther end of the interval is used, not the median: the A/A difference could be as
+        // large as that.
         let itself = farther(low, high);
         let Some(others) = others.iter().map(|pair| pair.ratio.value).reduce(farther) else {
             continue;
         };
         if off(itself) > off(SMALL) && off(itself) >= off(others) {
-            let most = format!("× {itself:.2}, and from other modes by × {others:.2} at most");
-            doubts.push(format!("{name} of {first} differs from itself (A/A) by {most}"));
+            let by = format!("× {itself:.2}, and from other modes by × {others:.2} at most");
+            doubts.push(format!("{name} of {first} differs from itself (A/A) by {by}"));
         }
     }
     doubts.dedup();
@@ -257,7 +258,7 @@ fn doubts(pairs: &[Pair], first: &str, polled: &[&Sample], cpus: usize) -> Vec<S
 /// Explanations of columns by name. `wake_up`: the cost that CPU per I/O includes.
 pub fn legend(wake_up: &WakeUp) -> Vec<(&'static str, String)> {
     [
-        ("CPU", wake_up.words()),
+        ("CPU", wake_up.caption()),
         ("÷ first", "÷ first: ratio to the first mode, paired by round.".to_owned()),
         (
             "thread",
@@ -265,11 +266,14 @@ pub fn legend(wake_up: &WakeUp) -> Vec<(&'static str, String)> {
                 .to_owned(),
         ),
         ("stolen", "stolen: what an idle-priority loop loses per I/O.".to_owned()),
-        ("notify", "notify: the device's time for sending messages.".to_owned()),
-        ("msgs", "msgs: messages (interrupts) that the device sent.".to_owned()),
+        ("notify", "notify: time that the device spends on sending interrupt messages.".to_owned()),
+        ("msgs", "msgs: interrupt messages that the device sent.".to_owned()),
         ("sys per IO", "sys per IO: system calls.".to_owned()),
         ("IO per wake", "IO per wake: completions for each wake-up.".to_owned()),
-        ("C·L³", "C·L³: CPU per I/O × mean latency³, by which the verdict chooses.".to_owned()),
+        (
+            "C·L³",
+            "C·L³: CPU per I/O × mean latency³; the verdict recommends the lowest.".to_owned(),
+        ),
     ]
     .into()
 }
@@ -372,7 +376,7 @@ pub fn notes(
     let rounds: usize = outcomes.iter().map(|outcome| outcome.rounds).sum();
     let together = outcomes.iter().map(|outcome| outcome.together).max().filter(|&most| most > 1);
     let together = together
-        .map_or_else(String::new, |most| format!(" (few I/Os: up to {most} rounds count as one)"));
+        .map_or_else(String::new, |max| format!(" (few I/Os: up to {max} rounds count as one)"));
     let intervals =
         match results.rows.iter().any(|row| row.iops.is_some_and(|iops| iops.interval.is_some())) {
             true => "with 95 % intervals".to_owned(),

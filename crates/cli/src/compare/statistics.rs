@@ -1,5 +1,6 @@
-//! Estimates from blocks: medians, ratios paired by round, and intervals by bootstrap. Has no I/O.
-//! A block is one timed run of one mode; a round is one block of each mode, one after the other.
+//! Estimates from blocks: medians, ratios paired by round, and intervals by bootstrap. This module
+//! does no I/O. A block is one timed run of one mode; a round is one block of each mode, one after
+//! the other.
 //!
 //! The load of a shared machine changes over time. Blocks of one round are close in time, so their
 //! ratio varies less than a ratio of averages. The median of the ratios ignores a few disturbed
@@ -14,13 +15,13 @@ use crate::rows::{Estimate, Latencies, Pair, Scene};
 
 /// Resamples of a bootstrap of medians.
 const RESAMPLES: usize = 2_000;
-/// Resamples of a bootstrap of percentiles. Fewer, since each one merges histograms.
+/// Resamples of a bootstrap of percentiles: fewer, because each resample merges histograms.
 const TAIL_RESAMPLES: usize = 200;
-/// Fewest values for an interval. The widest interval of a bootstrap, from the least to the
-/// greatest of n values, covers the median with probability 1 − 2^(1−n): 75 % for n = 3, 94 % for n
-/// = 5, 97 % for n = 6.
+/// Minimum number of values for an interval. The widest interval of a bootstrap, from the lowest to
+/// the highest of n values, covers the median with probability 1 − 2^(1−n): 75 % for n = 3, 94 %
+/// for n = 5, 97 % for n = 6.
 pub const FEWEST: usize = 6;
-/// Samples that must lie above a percentile for it to be reported.
+/// Minimum number of samples above a percentile for the percentile to be reported.
 const ABOVE: f64 = 20.0;
 /// The percentiles of [`Latencies::curve`], in per cent.
 const CURVE: [f64; 20] = [

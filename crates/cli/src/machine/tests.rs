@@ -8,11 +8,16 @@ fn machine(cpus: &[usize]) -> Machine {
 fn the_last_cpu_is_the_devices() {
     assert_eq!(
         machine(&[0, 1, 2]),
-        Machine { device: Some(2), host: vec![0, 1], outside: false, seated: None }
+        Machine {
+            device: Some(2),
+            job_cpus: vec![0, 1],
+            external_device: false,
+            placement_note: None
+        }
     );
     assert_eq!(
         machine(&[3]),
-        Machine { device: None, host: vec![3], outside: false, seated: None }
+        Machine { device: None, job_cpus: vec![3], external_device: false, placement_note: None }
     );
 }
 
@@ -38,7 +43,8 @@ fn two_threads_per_cpu_oversubscribe() {
 
 #[test]
 fn no_device_frees_all_cpus() {
-    let machine = Machine { device: None, host: vec![0, 1], outside: true, seated: None };
+    let machine =
+        Machine { device: None, job_cpus: vec![0, 1], external_device: true, placement_note: None };
     assert_eq!(machine.place(&[vec![], vec![]]), [0, 1]);
     assert!(!machine.oversubscribed(&[0, 1]) && machine.oversubscribed(&[0, 0]));
     assert!(machine.describe().contains("host threads on CPU 0-1; load"), "{}", machine.describe());
@@ -55,23 +61,39 @@ fn the_host_is_given_its_cpus() {
     let only = |host: &[usize]| machine(&[0, 1, 2]).only(host).map_err(|error| error.to_string());
     assert_eq!(
         only(&[1]),
-        Ok(Machine { device: Some(2), host: vec![1], outside: false, seated: None })
+        Ok(Machine {
+            device: Some(2),
+            job_cpus: vec![1],
+            external_device: false,
+            placement_note: None
+        })
     );
     assert_eq!(
         only(&[2, 1]),
-        Ok(Machine { device: Some(0), host: vec![2, 1], outside: false, seated: None })
+        Ok(Machine {
+            device: Some(0),
+            job_cpus: vec![2, 1],
+            external_device: false,
+            placement_note: None
+        })
     );
     assert!(only(&[0, 3]).unwrap_err().contains("CPU 3; it may use 0-2"));
     assert!(only(&[0, 1, 2]).unwrap_err().contains("a CPU of its own"));
-    let outside = Machine { device: None, host: vec![0, 1], outside: true, seated: None };
-    assert_eq!(outside.clone().only(&[1, 0]).unwrap(), Machine { host: vec![1, 0], ..outside });
+    let outside =
+        Machine { device: None, job_cpus: vec![0, 1], external_device: true, placement_note: None };
+    assert_eq!(outside.clone().only(&[1, 0]).unwrap(), Machine { job_cpus: vec![1, 0], ..outside });
 }
 
 #[test]
 fn preferred_cpus_are_taken_first() {
-    let mut machine = Machine { device: None, host: vec![0, 1, 2, 3], outside: true, seated: None };
+    let mut machine = Machine {
+        device: None,
+        job_cpus: vec![0, 1, 2, 3],
+        external_device: true,
+        placement_note: None,
+    };
     machine.prefer(&[2, 9, 1]);
     assert_eq!(machine.place(&[vec![], vec![], vec![], vec![0], vec![]]), [2, 1, 0, 0, 3]);
-    assert_eq!(machine.named(&[1, 3, 7]), [1, 3]);
-    assert!(machine.named(&[]).is_empty());
+    assert_eq!(machine.allowed_by(&[1, 3, 7]), [1, 3]);
+    assert!(machine.allowed_by(&[]).is_empty());
 }

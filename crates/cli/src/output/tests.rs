@@ -58,7 +58,7 @@ fn one_file_has_one_use() {
     for (a, b, words) in [
         ("job", "x", "--a"),
         ("x", "link", "--b"),
-        ("x", "./x", "--a and --b name one file"),
+        ("x", "./x", "--a and --b name the same file"),
         ("job", "job", "is read"),
     ] {
         let said = check("job", a, b).unwrap_err().to_string();

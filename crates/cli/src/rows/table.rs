@@ -135,10 +135,10 @@ pub fn show(all: &Results, width: u16, wide: bool, more: &str) -> String {
         }
     }
     for scenes in &groups {
-        // With one table the title already has all of this.
+        // With one table the title already has profile, queue depth and load.
         if let (true, Some(scene)) = (groups.len() > 1, scenes.first()) {
             let background = scene.background_pct.map_or(String::new(), |pct| {
-                format!(", a thread that takes {pct:.0} % of the host's CPU")
+                format!(", a thread that takes {pct:.0} % of each job CPU")
             });
             let arrivals =
                 scene.arrivals.as_ref().map_or(String::new(), |arrivals| format!(", {arrivals}"));
@@ -199,7 +199,7 @@ fn table(all: &Results, scenes: &[&Scene], columns: &[&Column]) -> Table {
     unruled(headers, rows)
 }
 
-/// Table of path statistics by mode; `None` without multipath devices.
+/// A table of statistics per path and mode; `None` without multipath devices.
 fn paths(all: &Results, scenes: &[&Scene]) -> Option<Table> {
     let loads = scenes.len() > 1;
     let mut rows = Vec::new();

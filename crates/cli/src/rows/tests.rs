@@ -37,14 +37,14 @@ fn row(mode: &str, scene: &Scene, kiops: f64) -> Row {
 
 /// The same on two paths.
 pub fn with_paths() -> Results {
-    let path = |n: u64| PathFigures {
+    let path = |n: u64| PathStats {
         path: format!("mem:1G?seed={n}"),
         state: "optimized".into(),
         ios: 1000 * n,
         failed: n,
         in_flight: 7.5,
         lat_ns: 51_000,
-        ..PathFigures::default()
+        ..PathStats::default()
     };
     let mut results = results();
     results.rows.iter_mut().for_each(|row| row.paths = vec![path(1), path(2)]);

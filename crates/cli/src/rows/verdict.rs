@@ -1,4 +1,4 @@
-//! The verdict of a comparison in at most three lines: the mode with the least [`SCORE`] in each
+//! The verdict of a comparison in at most three lines: the mode with the lowest [`SCORE`] in each
 //! scene, and the modes that are faster or take less CPU. It uses the paired ratios and their
 //! intervals; inconclusive scenes are left out.
 
@@ -25,8 +25,8 @@ impl Results {
         lines
     }
 
-    /// The recommended mode of a scene: the least [`SCORE`]. `None` if the scene is inconclusive or
-    /// has one mode.
+    /// The recommended mode of a scene: that with the lowest [`SCORE`]. `None` if the scene is
+    /// inconclusive or has only one mode.
     pub fn best(&self, scene: &Scene) -> Option<&Row> {
         let rows: Vec<&Row> = self.rows.iter().filter(|row| row.scene == *scene).collect();
         let first = *rows.first()?;
@@ -40,7 +40,7 @@ impl Results {
         let scores: Vec<(f64, &Row)> =
             rows.into_iter().filter_map(|row| Some((score(row)?, row))).collect();
         let best = scores.iter().min_by(|(a, _), (b, _)| a.total_cmp(b))?.1;
-        // A single mode with a score is not a choice.
+        // If only one mode has a score, there is nothing to choose from.
         (scores.len() > 1).then_some(best)
     }
 

@@ -10,7 +10,7 @@ use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use serde_json::{Value, json};
 use units::Nanos;
-use workload::report::PathFigures;
+use workload::report::PathStats;
 use workload::{Histogram, Moments};
 
 use crate::bench::merge_spans;
@@ -93,7 +93,7 @@ fn starved(mode: &str, runs: &[&Outcome]) -> Option<String> {
     };
     let (name, least, middle) = runs.iter().find_map(of_run)?;
     Some(format!(
-        "{mode}: a thread of job '{name}' completed {least} I/Os, where the middle one of its threads completed {middle}: others had its CPU, \
+        "{mode}: a thread of job '{name}' completed {least} I/Os, and the median thread of that job {middle}: other threads had its CPU, \
          and what it waited is in hardly any of these figures."
     ))
 }
@@ -138,7 +138,7 @@ pub fn ticks(scenario: &Scenario) -> Option<Nanos> {
 /// `cpu`: CPUs that host threads used; `gathered`: naps to coalesce completions; `tried`: periods
 /// in which `adaptive` tried another action.
 fn timeline(scenario: &Scenario, mode: &str, scene: &Scene, outcome: &Outcome) -> Option<Value> {
-    // Only loads that change have a time line.
+    // Only a load that changes has a time line.
     let every = ticks(scenario).filter(|_| !outcome.ticks.is_empty())?;
     let unit = 1.0 / every.as_secs_f64();
     let tick = |(at, tick): (usize, &::sim::Tick)| {
@@ -221,7 +221,7 @@ pub fn row(
         extra["decisions"] =
             decisions.named().map(|(name, count)| (name, json!(count))).into_iter().collect();
     }
-    // Devices that share an interrupt path: times per message, in nanoseconds.
+    // Where devices share an interrupt path: waiting and holding times per message, in nanoseconds.
     let shared: Vec<_> = runs.iter().map(|run| run.way).filter(|way| way.messages > 0).collect();
     if !shared.is_empty() {
         let of = |figure: &dyn Fn(usize) -> u64| {
@@ -255,8 +255,8 @@ pub fn row(
             "longest_stall_ns": longest_stall.0, "failed": failed,
         });
     }
-    let figures = |run: &&Outcome| -> Vec<PathFigures> {
-        let of_path = |path: &PathOutcome| PathFigures {
+    let figures = |run: &&Outcome| -> Vec<PathStats> {
+        let of_path = |path: &PathOutcome| PathStats {
             device: String::new(),
             path: path.device.clone(),
             state: path.status.to_string(),
@@ -268,7 +268,7 @@ pub fn row(
         };
         run.paths.iter().map(of_path).collect()
     };
-    let paths: Vec<Vec<PathFigures>> = runs.iter().map(figures).collect();
+    let paths: Vec<Vec<PathStats>> = runs.iter().map(figures).collect();
     let mut moments = Moments::default();
     runs.iter().for_each(|run| moments.merge(&run.latency.moments));
     let histograms: Vec<&Histogram> =

@@ -52,7 +52,7 @@ fn spin_settings_are_separate_rows() {
 #[test]
 fn default_scenario_compares_usual_modes() {
     let file = load(None).unwrap();
-    assert_eq!(modes(&args("sim"), &file).unwrap(), USUAL);
+    assert_eq!(modes(&args("sim"), &file).unwrap(), DEFAULT_MODES);
     assert_eq!(
         modes(&args("sim --modes poll,interrupt"), &file).unwrap(),
         [Mode::POLL, Mode::INTERRUPT]

@@ -18,7 +18,7 @@ fn fails(arguments: &str, words: &[&str]) {
 #[test]
 fn a_typo_in_each_argument() {
     fails("rnu job.fio", &["unrecognized subcommand 'rnu'", "the commands are run, compare, sim"]);
-    fails("run", &["no job: give a job file", "JOBFILE"]);
+    fails("run", &["there is no job; give a job file", "JOBFILE"]);
     fails("run job.fio --rw=writ", &["--rw=writ: 'writ'"]);
     fails(
         "run job.fio --status-interval=1",
@@ -67,7 +67,7 @@ fn a_typo_in_each_argument() {
     );
     fails("compare nowhere.fio", &["job file nowhere.fio"]);
     fails("compare --modes interrupt,pull", &["did you mean 'poll'?"]);
-    fails("compare --modes poll,poll", &["--modes names poll twice"]);
+    fails("compare --modes poll,poll", &["--modes has poll twice"]);
     fails("compare --repeat 0", &["--repeat", "from 1 to 10000"]);
     fails("compare --host-work much", &["--host-work", "much"]);
     fails("compare --device mem:", &["--device", "no size"]);
@@ -257,8 +257,7 @@ fn bad_log_filter_is_reported() {
     };
     let said = run("warn,=x=");
     assert!(
-        said.contains("warning: REAP_LOG=warn,=x=: ")
-            && said.contains("warn,device=error takes its place"),
+        said.contains("warning: REAP_LOG=warn,=x=: ") && said.contains("using warn,device=error"),
         "{said}"
     );
     assert_eq!(run("warn,reap=debug"), "");
@@ -275,7 +274,7 @@ fn shortened_jobs_are_noted() {
     let large = told("size=3m\nnumjobs=2", "mem:2M");
     assert_eq!(
         large,
-        "note: job 'a' has size=3 MiB, but the device only has 2 MiB, which it uses\n"
+        "note: job 'a' has size=3 MiB, but the device has only 2 MiB; the job uses those\n"
     );
     for (job, device) in [
         ("size=1m", "mem:1M"),

@@ -84,7 +84,7 @@ fn wake_ups_cost_what_the_list_says() {
     };
     words(
         &place.reap(&format!("{compare} --costs here.toml --wide")).ok(),
-        &["each 5.0 µs, by timer 7.0 µs (here.toml)", "thread: CPU time"],
+        &["plus 5.0 µs (by timer 7.0 µs) per wake-up", "thread: CPU time"],
     );
     assert_eq!(notified(&place), 5000.0);
     words(&place.reap(&compare).ok(), &["(not measured here: the default for "]);

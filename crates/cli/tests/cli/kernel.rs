@@ -132,7 +132,7 @@ fn forbidden_writes_open_nothing() {
         .fails_with(&["job 'a' writes to disk", "remove one of them"]);
     place
         .reap("run read.fio --output disk")
-        .fails_with(&["--output disk would overwrite what is read"]);
+        .fails_with(&["--output disk would overwrite an input file"]);
     // Only root can make it somebody else's.
     if std::os::unix::fs::chown(place.path("disk"), Some(12_345), None).is_ok() {
         let words =

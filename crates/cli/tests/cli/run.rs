@@ -410,7 +410,7 @@ fn options_are_the_first_files_defaults() {
 #[test]
 fn command_line_mistakes_are_reported() {
     let place = Place::new();
-    place.reap("run").fails_with(&["no job: give a job file", "--name=mine"]);
+    place.reap("run").fails_with(&["there is no job; give a job file", "--name=mine"]);
     let ended = place.reap("run --bs=4kk --name=a --rw=randred").fails_with(&[
         "--rw=randred: 'randred'",
         "'randread'",
@@ -422,7 +422,7 @@ fn command_line_mistakes_are_reported() {
         .reap("run --name=a --file_append=1")
         .fails_with(&["--file_append=1: `reap run` does not support `file_append=1`"]);
     place.reap("run --runtime").fails_with(&["--runtime needs a value"]);
-    place.reap("run --bs=4k").fails_with(&["no job: give a job file", "--name=mine"]);
+    place.reap("run --bs=4k").fails_with(&["there is no job; give a job file", "--name=mine"]);
 }
 
 /// As fio has it: where a job names no CPUs, the scheduler places its threads, whatever the device.

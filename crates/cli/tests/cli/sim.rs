@@ -64,7 +64,7 @@ fn mistakes_have_a_place() {
         .reap("sim s.toml --modes adaptive?price=0.1")
         .fails_with(&["'adaptive' has no parameter 'price': it has delay-exponent"]);
     place.reap("sim job.fio").fails_with(&["job.fio is a job file", "[[job]] file = \"job.fio\""]);
-    place.reap("sim --modes poll,poll").fails_with(&["--modes names poll twice"]);
+    place.reap("sim --modes poll,poll").fails_with(&["--modes has poll twice"]);
     place.reap("sim --json no/such/file").fails_with(&["cannot write the results to no/such/file"]);
     std::fs::write(place.path("bytes.toml"), b"title = \"\xff\"").unwrap();
     place.reap("sim bytes.toml").fails_with(&["bytes.toml:1", "UTF-8"]);

@@ -123,9 +123,9 @@ fn output_never_overwrites_input() {
             "compare --device mem:1M?profile=own.toml --json own.toml",
             "--json own.toml would overwrite",
         ),
-        ("compare --json x --html x", "--json and --html name one file, x"),
+        ("compare --json x --html x", "--json and --html name the same file, x"),
         ("sim s.toml --json s.toml", "--json s.toml would overwrite"),
-        ("sim --json x --html x", "--json and --html name one file, x"),
+        ("sim --json x --html x", "--json and --html name the same file, x"),
         ("sim --costs prices.toml --html prices.toml", "--html prices.toml would overwrite"),
     ] {
         place.reap(arguments).fails_with(&[words]);
@@ -171,7 +171,9 @@ fn a_dash_is_the_standard_output() {
         .stdin(std::fs::File::open(place.path("job.fio")).unwrap())
         .output();
     assert!(Ended::from(ended.unwrap()).ok().stdout.contains("total=10,0,0,0"));
-    place.reap("sim s.toml --json - --html -").fails_with(&["--json and --html name one file, -"]);
+    place
+        .reap("sim s.toml --json - --html -")
+        .fails_with(&["--json and --html name the same file, -"]);
     assert!(!place.path("-").exists());
 }
 

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{AdminReply, Limits, Namespace};
 
-/// Most namespaces accepted. A malicious list could otherwise go on for ever.
+/// Maximum namespaces. Without it a malicious controller could continue its list for ever.
 const MAX_NAMESPACES: usize = 16_384;
 
 impl Bringup {
@@ -86,7 +86,7 @@ impl Bringup {
             BringupCommand::ActiveNamespaces { after: Nsid(0) } if is_unsupported(status) => {
                 self.scan_sequentially()
             }
-            // No CNS 05h: the controller has no extended LBA formats.
+            // A controller without CNS 05h has no extended LBA formats.
             BringupCommand::NvmNamespace { n, format } => {
                 Ok(self.handle_extended(n, format, ExtendedFormat::new()))
             }
@@ -94,21 +94,21 @@ impl Bringup {
             BringupCommand::AsyncEvents => Ok(self.before_queues()),
             // Shadow doorbells are an optimisation: the registers still work.
             BringupCommand::Doorbells => Ok(self.next_queue(0)),
-            // On a fabric Connect has set it.
+            // Over fabrics Connect has set the Keep Alive Timer already.
             BringupCommand::KeepAlive if self.config.quiesce_time > Nanos::ZERO => {
                 self.inventory.keep_alive = Nanos::from_millis(self.wanted_keep_alive().into());
                 Ok(BringupState::Ready)
             }
             // Keep-alive is optional: CSTS and command time-outs still find a lost controller.
             BringupCommand::KeepAlive => Ok(BringupState::Ready),
-            // Detached since it was listed.
+            // The namespace was detached after it was listed.
             BringupCommand::Namespace(n)
                 if status.kind() == Status::INVALID_NAMESPACE_OR_FORMAT =>
             {
                 Ok(self.next_namespace(n + 1))
             }
-            // An inactive identifier of the sequential scan. Controllers from before 1.2 report it
-            // by various statuses.
+            // In a sequential scan the identifier may be inactive, which controllers from before
+            // version 1.2 report by various statuses.
             BringupCommand::Namespace(n) if self.sequential_scan && is_unsupported(status) => {
                 Ok(self.next_namespace(n + 1))
             }
@@ -167,14 +167,15 @@ impl Bringup {
     fn scan_sequentially(&mut self) -> Result<BringupState, BringupCause> {
         // NN may be as large as 2^32 - 2: one Identify each would take for ever.
         if self.max_nsid as usize > MAX_NAMESPACES {
-            return Err(BringupCause::TooManyNamespaces { most: MAX_NAMESPACES });
+            return Err(BringupCause::TooManyNamespaces { max: MAX_NAMESPACES });
         }
         self.sequential_scan = true;
         self.nsids = (1..=self.max_nsid).map(Nsid).collect();
         Ok(self.next_namespace(0))
     }
 
-    /// A list ascends from `after`. A full list may have a continuation.
+    /// Handles a list of active namespaces, which ascends from `after`. If the list is full, the
+    /// next list is requested.
     fn handle_list(
         &mut self,
         after: Nsid,
@@ -191,7 +192,7 @@ impl Bringup {
             last = nsid;
         }
         if self.nsids.len() > MAX_NAMESPACES {
-            return Err(BringupCause::TooManyNamespaces { most: MAX_NAMESPACES });
+            return Err(BringupCause::TooManyNamespaces { max: MAX_NAMESPACES });
         }
         // FFFFFFFEh is the highest identifier, so no list begins after it: a controller aborts a
         // request for one (Base 5.1.13.2.2).
@@ -214,8 +215,8 @@ impl Bringup {
         }
         match Namespace::new(self.nsid(n), identify) {
             Ok(namespace) => self.inventory.namespaces.push(namespace),
-            // Reported, not an error: the controller's other namespaces are usable.
-            // Reported, not an error: the controller's other namespaces are usable.
+            // An unusable namespace is only reported: the controller's other namespaces are usable.
+            // An unusable namespace is only reported: the controller's other namespaces are usable.
             Err(refused) => self.inventory.refused.push(refused),
         }
         match self.has_command_set_pages() {

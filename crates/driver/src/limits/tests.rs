@@ -116,7 +116,7 @@ fn dataless_commands_have_controller_limits() {
     let namespace = Namespace::new(Nsid(1), &namespace(100, 12)).unwrap();
     let splitter = |limits: &Limits| {
         let splitter = namespace.splitter(limits, 1 << 20).unwrap();
-        [units::Op::WriteZeroes, units::Op::Deallocate].map(|op| splitter.most_blocks(op))
+        [units::Op::WriteZeroes, units::Op::Deallocate].map(|op| splitter.max_optional_blocks(op))
     };
     assert_eq!(
         [&none, &unsaid, &said].map(splitter),
@@ -135,7 +135,7 @@ fn compare_and_verify_have_limits() {
             Limits::new(script.cap, &identify).unwrap().with_command_set(script.cap, &page);
         let namespace = Namespace::new(Nsid(1), &namespace(100, 12)).unwrap();
         let splitter = namespace.splitter(&limits, 1 << 20).unwrap();
-        [units::Op::Compare, units::Op::Verify].map(|op| splitter.most_blocks(op))
+        [units::Op::Compare, units::Op::Verify].map(|op| splitter.max_optional_blocks(op))
     };
     let (compare, verify) = (identify::Controller::ONCS_COMPARE, identify::Controller::ONCS_VERIFY);
     // Without VSL as many as MDTS allows.
@@ -159,7 +159,10 @@ fn wusl_or_mdts_limits_write_uncorrectable() {
         let limits =
             Limits::new(script.cap, &identify).unwrap().with_command_set(script.cap, &page);
         let namespace = Namespace::new(Nsid(1), &namespace(100, 12)).unwrap();
-        namespace.splitter(&limits, 1 << 20).unwrap().most_blocks(units::Op::WriteUncorrectable)
+        namespace
+            .splitter(&limits, 1 << 20)
+            .unwrap()
+            .max_optional_blocks(units::Op::WriteUncorrectable)
     };
     let there = identify::Controller::ONCS_WRITE_UNCORRECTABLE;
     assert_eq!(

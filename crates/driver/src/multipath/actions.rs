@@ -9,26 +9,29 @@ use super::{PathId, RequestId};
 /// Time-outs and limits of failover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailoverConfig {
-    /// How long a request waits for a usable path before it fails. Where there is one path only, a
-    /// write of unknown outcome is held no longer than this either, even if its controller has a
-    /// known quiesce time.
+    /// How long a request waits for a usable path before it fails. If there is only one path, this
+    /// also limits how long a write of unknown outcome is held, even if the controller's quiesce
+    /// time (CQT) is longer.
     pub no_path_timeout: Nanos,
-    /// Most requests that wait; further ones fail at once.
+    /// Maximum number of waiting requests; further ones fail at once.
     pub no_path_limit: usize,
-    /// Most retries of a request after error statuses. Lost paths do not count. ANA statuses are
-    /// limited by time instead: `no_path_timeout` after the first failure the request fails.
+    /// Maximum number of retries of a request after error statuses. Retries after the loss of a
+    /// path are not counted, nor are those after ANA statuses: a request that gets an ANA status
+    /// fails when `no_path_timeout` has passed since its first failure.
     pub retries: u8,
-    /// How long a write of unknown outcome is held at most if its controller has no known quiesce
-    /// time. [`Nanos::MAX`]: for ever. A write that fails because of this may still be executed,
-    /// and may overwrite a later one.
+    /// How long a write of unknown outcome is held at most if its controller reports no quiesce
+    /// time (CQT). [`Nanos::MAX`]: for ever. The controller may still execute a write that fails
+    /// because of this time-out, and so overwrite a later write.
     pub held_timeout: Nanos,
-    /// Send such a write again at once. The controller of the lost path may then execute its copy
-    /// long after the second one: **a later write to the same blocks can be undone**.
+    /// Send a write of unknown outcome again at once instead of holding it. The controller of the
+    /// lost path may then execute its copy long after the second one: **a later write to the same
+    /// blocks can be undone**.
     pub unsafe_fast_failover: bool,
 }
 
 impl Default for FailoverConfig {
-    /// 30 s for a path, no limit of waiting requests, four retries, held for ever.
+    /// A request waits up to 30 s for a path, any number of requests may wait, a request is retried
+    /// four times, and a write of unknown outcome is held for ever.
     fn default() -> FailoverConfig {
         FailoverConfig {
             no_path_timeout: Nanos::from_secs(30),
@@ -52,12 +55,12 @@ pub enum Failure {
     /// No path is usable, and `no_path_limit` requests wait already.
     #[error("no path is usable, and {waiting} requests wait for one already")]
     TooManyWaiting {
-        /// How many.
+        /// How many requests wait.
         waiting: usize,
     },
     /// A write whose outcome is unknown.
     #[error(
-        "path {path} was lost after the write had been sent, and in {waited} it could not be sent again; the write may have been executed, or may still be"
+        "path {path} was lost after the write had been sent, and the write could not be sent again within {waited}; the controller may have executed it, or may execute it later"
     )]
     OutcomeUnknown {
         /// The path.
@@ -65,7 +68,7 @@ pub enum Failure {
         /// How long the write was held.
         waited: Nanos,
     },
-    /// A Flush could not be sent on a path that needs it.
+    /// A Flush could not be sent on a path on which writes have completed that it covers.
     #[error(
         "writes that completed on path {path} cannot be flushed: the path has not been usable for {waited}"
     )]
@@ -75,9 +78,9 @@ pub enum Failure {
         /// The time waited.
         waited: Nanos,
     },
-    /// Writes that were to be flushed are lost.
+    /// Writes that were to be flushed may be lost.
     #[error(
-        "path {path} lost its volatile cache before writes that completed on it were flushed: they may be lost"
+        "the controller of path {path} lost its volatile cache before writes that completed on the path were flushed: these writes may be lost"
     )]
     CacheLost {
         /// The path.
@@ -98,41 +101,42 @@ pub enum Action {
         /// The path.
         path: PathId,
     },
-    /// The request has completed with a status that a controller gave earlier.
-    End {
+    /// Complete the request with this status, which a controller has reported. It is not retried
+    /// any more.
+    Complete {
         /// The token it was submitted with.
         token: u64,
         /// Its status.
         status: Status,
     },
-    /// The request has failed without a controller's status.
+    /// Complete the request with a failure that no controller reported.
     Fail {
         /// The token it was submitted with.
         token: u64,
         /// Why.
         failure: Failure,
     },
-    /// Read the ANA log page of this path, and call [`super::Failover::ana_changed`]: a status
-    /// indicated a change.
+    /// Read the ANA log page of this path, and call [`super::Failover::ana_changed`]: the status of
+    /// a request indicated that an ANA state has changed.
     ReadAna(PathId),
-    /// Reset this path: its ANA state has been Change for longer than ANATT, or its controller has
-    /// a write that the host gave up.
+    /// Reset this path: its ANA state has been Change for longer than ANATT, or its controller may
+    /// still execute a write that has failed for the host.
     Reset(PathId),
 }
 
 /// Result of submitting a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Submitted {
-    /// Send it on this path now.
+    /// Send the request on this path now.
     Send {
         /// The request.
         request: RequestId,
         /// The path.
         path: PathId,
     },
-    /// Queued: [`super::Failover::poll`] returns its actions.
+    /// The request is queued: [`super::Failover::poll`] returns its actions.
     Queued,
-    /// It has failed.
+    /// The request has failed.
     Refused(Failure),
 }
 
@@ -148,8 +152,8 @@ pub enum CompletionOutcome {
     },
     /// The request is not complete: [`super::Failover::poll`] returns its actions.
     Continues,
-    /// The completion belongs to no request in flight on this path: it was taken back, or never
-    /// sent.
+    /// The completion belongs to no request in flight on this path: the request was never sent on
+    /// the path, or has been failed over from it.
     Stale,
 }
 
@@ -162,7 +166,7 @@ pub struct MultipathCounters {
     pub failed_over: u64,
     /// Writes held until the controller of their path had stopped.
     pub held: u64,
-    /// The longest time that one was held.
+    /// The longest time that a write was held.
     pub longest_hold: Nanos,
     /// Writes sent again without waiting ([`FailoverConfig::unsafe_fast_failover`]).
     pub unsafe_resends: u64,
@@ -206,11 +210,11 @@ pub enum Disposition {
 }
 
 /// Classifies a status (Base 4.2.3). Path-related statuses (type 3h, which includes ANA) are
-/// [`Disposition::Failover`]. Aborts, interruptions and transport errors are
-/// [`Disposition::Retry`]: they say nothing about the command itself. Other errors, such as media
-/// errors and invalid fields, would occur on any path, and are final. So is any error with Do Not
-/// Retry, which is valid for every controller of the subsystem. Linux retries every error without
-/// Do Not Retry, media errors included.
+/// [`Disposition::Failover`]. Aborts, Command Interrupted, Transient Transport Error and Namespace
+/// Not Ready are [`Disposition::Retry`]: they say nothing about the command itself. Other errors,
+/// such as media errors and invalid fields, would occur on any path, and are final. So is any error
+/// with Do Not Retry, which is valid for every controller of the subsystem. Linux, in contrast,
+/// retries every error without Do Not Retry, media errors included.
 #[inline]
 pub fn disposition(status: Status) -> Disposition {
     if status.is_success() || status.do_not_retry() {

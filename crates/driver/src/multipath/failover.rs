@@ -53,8 +53,10 @@ pub struct Failover {
     waiting: VecDeque<RequestId>,
     /// Writes of unknown outcome.
     held: Vec<RequestId>,
-    /// How long one is held at most. With other paths it is never given up before its controller
-    /// has stopped: later writes could overtake it there. The only path is not used before then.
+    /// How long a write of unknown outcome is held at most. If there are other paths, the write is
+    /// not given up before its controller has stopped: later writes on another path could be
+    /// overwritten by it. If there is only one path, that path is not used before its controller
+    /// has stopped, so giving up earlier is safe.
     longest_hold: Nanos,
     pub(super) actions: VecDeque<Action>,
     pub(super) counters: MultipathCounters,
@@ -140,7 +142,7 @@ impl Failover {
         if op == Op::Flush {
             return self.submit_flush(now, token);
         }
-        // Bounds memory while no path is up.
+        // The limit bounds memory while no path is up.
         if self.waiting.len() >= self.config.no_path_limit {
             self.counters.failed += 1;
             return Submitted::Refused(Failure::TooManyWaiting { waiting: self.waiting.len() });
@@ -249,7 +251,8 @@ impl Failover {
         retry.lost_on = Some(path);
         self.held.push(request);
         self.counters.held += 1;
-        // Only a reset ends the uncertainty: the path itself may be healthy.
+        // The path itself may be healthy; only a reset makes certain that the controller does not
+        // execute the write any more.
         self.push_action(Action::Reset(path));
         true
     }
@@ -294,7 +297,7 @@ impl Failover {
     /// Fails a request without a controller's status.
     pub(super) fn fail(&mut self, now: Nanos, request: RequestId, failure: Failure) {
         let Some(slot) = self.slots.get(request) else { return };
-        // Whatever it waited for in the end, it may have been executed before.
+        // Even if the write waited for a path in the end, it may have been executed before.
         let lost =
             self.slots.retry_of(request).and_then(|retry| Some((retry.lost_on?, retry.since)));
         let failure = lost
@@ -325,21 +328,21 @@ impl Failover {
         });
     }
 
-    /// The ANA log page of a path reports this state for the namespace's group.
+    /// Records that the ANA log page of a path reports this state for the namespace's group.
     pub fn ana_changed(&mut self, now: Nanos, path: PathId, state: AnaState) {
         self.set_ana(now, path, state);
         self.resume_waiting(now);
     }
 
-    /// Sets whether the path's controller reports the expected size of the namespace. If not, the
-    /// path is used only for Flushes of writes that it has cached.
+    /// Records whether the path's controller reports the expected size of the namespace. If not,
+    /// the path is used only for Flushes of writes that its controller has cached.
     pub fn size_fits(&mut self, now: Nanos, path: PathId, fits: bool) {
         self.paths.change(path, |p| p.fits = fits);
         self.resume_waiting(now);
     }
 
-    /// The path has been brought up, with this ANA state. Its controller has none of this host's
-    /// commands any more.
+    /// Records that the path has been brought up, with this ANA state. Its controller has none of
+    /// this host's commands any more.
     pub fn path_up(&mut self, now: Nanos, path: PathId, state: AnaState) {
         self.resolve_outstanding(now, path);
         // Check for lost writes first: a new write to the path would hide that earlier ones are
@@ -354,8 +357,8 @@ impl Failover {
         self.resume_waiting(now);
     }
 
-    /// The path is being reset. Its commands may still complete; the others are sent again when it
-    /// has stopped ([`Failover::quiesced`]).
+    /// Records that the path is being reset. Its commands may still complete; those that do not are
+    /// sent again when the controller has stopped ([`Failover::quiesced`]).
     pub fn path_resetting(&mut self, now: Nanos, path: PathId) {
         self.paths.change(path, |p| {
             if p.link != Link::Lost {
@@ -367,8 +370,8 @@ impl Failover {
         });
     }
 
-    /// The path does not answer any more. Reads are sent again at once. Writes are held, because
-    /// the controller may still execute them.
+    /// Records that the path's controller does not answer any more. Reads are sent again at once.
+    /// Writes are held, because the controller may still execute them.
     ///
     /// Sending a read again gives its buffer to a second controller. So the lost controller must be
     /// unable to write to it, for example because its connection is down.
@@ -404,7 +407,7 @@ impl Failover {
                 self.counters.held += 1;
                 continue;
             }
-            // Reads, and writes if the user has chosen speed over safety.
+            // The request is a read, or a write with `unsafe_fast_failover`.
             self.counters.unsafe_resends += u64::from(slot.op.changes_blocks());
             self.counters.failed_over += 1;
             slot.state = RequestState::Ready;
@@ -414,8 +417,8 @@ impl Failover {
         self.resume_waiting(now);
     }
 
-    /// The controller of this path has provably stopped (CSTS.RDY = 0): it executes no command any
-    /// more.
+    /// Records that the controller of this path has provably stopped (CSTS.RDY = 0): it executes no
+    /// command any more.
     pub fn quiesced(&mut self, now: Nanos, path: PathId) {
         self.resolve_outstanding(now, path);
         self.paths.change(path, |p| p.link = Link::Connecting);
@@ -455,7 +458,7 @@ impl Failover {
         self.flush_lost(now, path);
     }
 
-    /// Paths have changed: sends the requests that waited for one.
+    /// Sends the requests that waited for a path, after paths have changed.
     fn resume_waiting(&mut self, now: Nanos) {
         if !self.paths.best.is_empty() {
             while let Some(request) = self.waiting.pop_front() {
@@ -494,7 +497,7 @@ impl Failover {
         }
         let timeout = self.config.no_path_timeout;
         while let Some(&request) = self.waiting.front() {
-            // In order of time, so the first that is not due ends the loop.
+            // `waiting` is in order of time, so the first request that is not due ends the loop.
             let waiting_since =
                 self.slots.retry_of(request).map_or(Nanos::ZERO, |retry| retry.waiting_since);
             if waiting_since + timeout > now {
@@ -658,7 +661,8 @@ impl Failover {
             return PathUpdate::Applied;
         }
         if seen.link == Link::Live || snapshot.link == Link::Resetting {
-            // Whatever its state is by now: send nothing more on it until the completions are in.
+            // Whatever the state of the path is by now, nothing is sent on it until its completions
+            // have been reaped.
             self.path_resetting(now, path);
             seen.link = Link::Resetting;
         }
@@ -722,7 +726,7 @@ impl Failover {
         if flush.failed.is_some() {
             return None;
         }
-        // Paths that are only flushed as a precaution are dropped while unreachable.
+        // Paths that are flushed only as a precaution are left out while they are unreachable.
         flush.need = flush.need.and(PathSet(flush.dirty.0 | usable.0));
         if flush.any_path_suffices() {
             let among = if best.without(avoid).is_empty() { best } else { best.without(avoid) };
@@ -737,7 +741,7 @@ impl Failover {
         (flush.need, flush.out) = (flush.need.without(PathSet::of(path)), flush.out.with(path));
         if !flush.need.and(usable).is_empty() {
             flush.queued = true;
-            // First in the queue, so that all its commands go out together.
+            // The Flush stays first in the queue, so that all its commands are sent together.
             self.ready.push_front(request);
         }
         Some(path)
@@ -760,7 +764,7 @@ impl Failover {
         flush.out = flush.out.without(PathSet::of(path));
         let disposition = disposition(status);
         if status.is_success() {
-            // Covers only writes that had completed when the Flush was submitted.
+            // The Flush covers only writes that had completed when it was submitted.
             self.marks.flushed(path, &flush.snapshot);
             // One success is enough for the paths that were a precaution.
             flush.done = true;
@@ -842,7 +846,7 @@ impl Failover {
         }
     }
 
-    /// A path was lost or has stopped: its Flush commands will not complete.
+    /// Handles the loss or stop of a path: its Flush commands will not complete.
     pub(super) fn flush_lost(&mut self, now: Nanos, path: PathId) {
         for request in self.flushes.open.clone() {
             let Some(part) = self.part_of(request) else { continue };
@@ -861,12 +865,12 @@ impl Failover {
     /// As [`Failover::finish_flush`], but outside a completion: a status becomes an action.
     fn finish_flush_by_action(&mut self, now: Nanos, request: RequestId, part: u32) {
         if let CompletionOutcome::Done { token, status } = self.finish_flush(now, request, part) {
-            self.actions.push_back(Action::End { token, status });
+            self.actions.push_back(Action::Complete { token, status });
         }
     }
 
-    /// Paths have changed: sends Flush commands that waited for one. If a cache was lost there is
-    /// nothing left to flush.
+    /// Sends Flush commands that waited for a path, after paths have changed. If a cache was lost
+    /// there is nothing left to flush.
     pub(super) fn release_flushes(&mut self, now: Nanos) {
         let lost = self.marks.lost_writes().first();
         for request in self.flushes.open.clone() {
@@ -901,7 +905,7 @@ impl Failover {
                 continue;
             }
             self.slots.ensure_retry(request, waiting_since);
-            // Tells the user which path's writes are at risk.
+            // The failure names the path whose writes are at risk.
             let failure = path
                 .map_or(Failure::NoPath { waited }, |path| Failure::FlushBlocked { path, waited });
             self.set_failed(part, FlushError::Failure(failure));

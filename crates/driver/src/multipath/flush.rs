@@ -16,26 +16,27 @@ use super::{Failure, PathId, PathSet, RequestId};
 /// A Flush in progress.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flush {
-    /// Paths that it must still be sent on.
+    /// Paths that the Flush must still be sent on.
     pub(super) need: PathSet,
-    /// Paths on which it is in flight.
+    /// Paths on which the Flush is in flight.
     pub(super) out: PathSet,
-    /// Paths with unflushed writes, which it must cover. Others in `need` are a precaution, taken
-    /// only if they are reachable.
+    /// Paths with unflushed writes, which the Flush must cover. The other paths in `need` are a
+    /// precaution: they are flushed only if they are reachable.
     pub(super) dirty: PathSet,
-    /// It has succeeded on a path.
+    /// The Flush has succeeded on at least one path.
     pub(super) done: bool,
-    /// It is in the ready queue.
+    /// The Flush is in the ready queue.
     pub(super) queued: bool,
-    /// Since when it has been waiting for a path.
+    /// Since when the Flush has been waiting for a path.
     pub(super) waiting_since: Nanos,
-    /// Why it will fail, once no command is in flight.
+    /// Why the Flush will fail, once none of its commands is in flight.
     pub(super) failed: Option<FlushError>,
     pub(super) snapshot: Snapshot,
 }
 
 impl Flush {
-    /// No controller needs it and none has executed it: any one will do.
+    /// Whether one command on any path is enough: no controller has unflushed writes, and none has
+    /// executed the Flush yet.
     pub(super) fn any_path_suffices(&self) -> bool {
         self.need.is_empty() && self.out.is_empty() && !self.done && self.failed.is_none()
     }
@@ -52,7 +53,7 @@ pub(super) enum FlushError {
 pub(super) struct Flushes {
     pub(super) list: Vec<Flush>,
     pub(super) free: Vec<u32>,
-    /// In order of submission.
+    /// Flushes that have not completed, in order of submission.
     pub(super) open: Vec<RequestId>,
 }
 
@@ -93,8 +94,8 @@ struct SharedMarks {
 ///   | losses     | writes completed          |
 /// ```
 ///
-/// Counts of before a loss are less than all counts after it. So a count that is unflushed, with
-/// fewer losses than the path has, belongs to lost writes.
+/// Counts from before a loss are less than all counts from after it. So a count that is unflushed
+/// and has fewer losses than the path has now belongs to lost writes.
 const LOSSES: u32 = 48;
 
 /// Completed writes by queue and path. Clones share the counts.
@@ -117,8 +118,8 @@ pub struct WriteMarks(Arc<SharedMarks>);
 pub(super) type Snapshot = Vec<u64>;
 
 impl WriteMarks {
-    /// No writes, for `queues` software queues and `paths` paths. The first Flush still goes to
-    /// every usable path: there may be writes from before this process.
+    /// Counts of zero, for `queues` software queues and `paths` paths. The first Flush is still
+    /// sent on every usable path: there may be unflushed writes from before this process.
     pub fn new(queues: usize, paths: usize) -> WriteMarks {
         // A `PathSet` has no more bits.
         let paths = paths.min(PathSet::MAX);
@@ -146,8 +147,8 @@ impl WriteMarks {
             .get(path.index() % COUNTERS)
     }
 
-    /// A write of `queue` has completed on `path`. Only one thread calls this for a queue.
-    /// `losses`: the path's losses known to the queue.
+    /// Counts a write of `queue` that has completed on `path`. Only one thread calls this for a
+    /// queue. `losses`: the number of losses of the path when the queue saw it up.
     #[inline]
     pub(super) fn note_write(&self, queue: usize, path: PathId, losses: u64) {
         if let Some(count) = self.count(&self.0.written, queue, path) {
@@ -179,8 +180,8 @@ impl WriteMarks {
         snapshot.clear();
         let mut dirty = PathSet::NONE;
         for (queue, path) in self.all() {
-            // In this order: a write that completes in between is not in the snapshot, but marks
-            // the path.
+            // The snapshot is taken first: a write that completes in between is not in it, but
+            // marks the path.
             snapshot.push(self.written(queue, path));
             if self.has_unflushed(queue, path) {
                 dirty = dirty.with(path);
@@ -217,7 +218,8 @@ impl WriteMarks {
             if of == path
                 && let Some(flushed) = self.count(&self.0.flushed, queue, path)
             {
-                // Maximum: an older Flush may complete after a newer one, on another thread.
+                // The maximum is stored, because an older Flush may complete after a newer one, on
+                // another thread.
                 flushed.fetch_max(count, AcqRel);
             }
         }
@@ -232,7 +234,7 @@ impl WriteMarks {
     /// told that all is well.
     pub fn cache_lost(&self, path: PathId) {
         if let Some(losses) = self.0.losses.get(path.index()) {
-            // Only the number: `record_lost_writes` decides which writes are lost.
+            // Only the number of losses is changed; `record_lost_writes` finds the lost writes.
             losses.fetch_add(1, AcqRel);
         }
     }

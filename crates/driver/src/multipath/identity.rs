@@ -18,7 +18,7 @@ pub struct PathIdentity {
 }
 
 impl PathIdentity {
-    /// Namespace `namespace` of a controller.
+    /// Identifies `namespace` of the controller that `inventory` describes.
     pub fn new(inventory: &Inventory, namespace: &Namespace) -> PathIdentity {
         let subsystem = &inventory.subsystem;
         PathIdentity {
@@ -102,11 +102,11 @@ impl fmt::Display for Field {
 /// Why paths cannot be joined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
-    /// No path.
+    /// No path was given.
     #[error("multipath needs at least one path")]
     None,
     /// More paths than a [`PathSet`] holds.
-    #[error("{given} paths are too many: a namespace has {} at most", PathSet::MAX)]
+    #[error("{given} paths are too many: a namespace may have at most {}", PathSet::MAX)]
     TooMany {
         /// The number given.
         given: usize,
@@ -133,7 +133,7 @@ pub enum JoinError {
     },
     /// Two paths to one controller.
     #[error(
-        "path {path} and path {first} are the same controller (CNTLID {controller:#06x}): each path needs one of its own"
+        "path {path} and path {first} are the same controller (CNTLID {controller:#06x}): each path needs a controller of its own"
     )]
     SameController {
         /// The later path.
@@ -183,7 +183,7 @@ pub fn join(paths: &[PathIdentity]) -> Result<Namespace, JoinError> {
         {
             return Err(JoinError::Differs { path: id, first: PathId(0), field, found, expected });
         }
-        // After the comparison: a differing field is the better explanation.
+        // Sharing is checked after the comparison: a field that differs is the better explanation.
         if !path.namespace.shared && several {
             return Err(JoinError::Private { path: id, nsid });
         }

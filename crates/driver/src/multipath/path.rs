@@ -10,8 +10,8 @@ use crate::Inventory;
 /// Properties of a path, from bring-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathTraits {
-    /// How long after a path was lost its controller may still execute commands. `None`: until a
-    /// reset has completed. See [`PathTraits::quiesce_after`].
+    /// How long the controller of a lost path may still execute commands. `None`: until it has been
+    /// reset. See [`PathTraits::quiesce_after`].
     pub quiesce_after: Option<Nanos>,
     /// ANATT: the longest duration of the ANA state Change.
     pub ana_transition: Nanos,
@@ -54,13 +54,14 @@ impl PathTraits {
 /// State of the connection to a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// Being brought up. The controller has no commands of this host.
+    /// The controller is being brought up, and has no commands of this host.
     Connecting,
-    /// Up: it accepts commands.
+    /// The controller is up and accepts commands.
     Live,
-    /// Being reset: it accepts no commands; those in flight may still complete or be executed.
+    /// The controller is being reset: it accepts no commands; those in flight may still complete or
+    /// be executed.
     Resetting,
-    /// It does not answer; commands in flight may still be executed.
+    /// The controller does not answer; commands in flight may still be executed.
     Lost,
 }
 
@@ -92,7 +93,7 @@ pub struct PathStatus {
     pub link: Link,
     /// ANA state of the namespace's group, as far as known.
     pub ana: AnaState,
-    /// Its controller reports the expected size of the namespace.
+    /// The path's controller reports the expected size of the namespace.
     pub fits: bool,
 }
 
@@ -113,7 +114,7 @@ pub(super) struct Path {
     pub(super) traits: PathTraits,
     pub(super) link: Link,
     pub(super) ana: AnaState,
-    /// Its controller reports the expected size of the namespace.
+    /// The path's controller reports the expected size of the namespace.
     pub(super) fits: bool,
     /// [`super::WriteMarks::losses`] when the path was last brought up.
     pub(super) losses: u64,
@@ -121,7 +122,7 @@ pub(super) struct Path {
     pub(super) ana_deadline: Nanos,
     /// When the controller of a lost path executes no more commands; MAX: unknown.
     pub(super) quiesced_at: Nanos,
-    /// When it was lost, or its reset began.
+    /// When the path was lost, or its reset began.
     pub(super) down_since: Nanos,
 }
 
@@ -129,18 +130,19 @@ pub(super) struct Path {
 #[derive(Clone, Debug)]
 pub(super) struct Paths {
     list: Vec<Path>,
-    /// Up and accessible: a Flush can be sent.
+    /// Paths that are up and accessible: a Flush can be sent on them.
     pub(super) reachable: PathSet,
-    /// Of these, the paths with the expected size.
+    /// The paths in `reachable` with the expected size.
     pub(super) usable: PathSet,
-    /// Of these, the best: Optimized, or else Non-Optimized. Requests are sent on these.
+    /// The paths in `usable` on which requests are sent: those in state Optimized, or, if there are
+    /// none, those in state Non-Optimized.
     pub(super) best: PathSet,
     /// The earliest time at which a path changes without an event.
     pub(super) deadline: Nanos,
 }
 
 impl Paths {
-    /// No path is up yet.
+    /// Paths that are not up yet.
     pub(super) fn new(traits: &[PathTraits]) -> Paths {
         let path = |&traits| Path {
             traits,
@@ -184,7 +186,7 @@ impl Paths {
         // Recomputed on each change, so that submitting reads one word.
         let ranked = |rank| those(&|p| p.fits && AnaRank::of(p.ana) == rank);
         let (optimized, other) = (ranked(AnaRank::Best), ranked(AnaRank::Second));
-        // Whatever the size: a Flush names no blocks.
+        // The size does not matter here: a Flush names no blocks.
         let reachable = those(&|p| p.ana.is_accessible());
         self.best = if optimized.is_empty() { other } else { optimized };
         (self.usable, self.reachable) = (PathSet(optimized.0 | other.0), reachable);
@@ -201,13 +203,14 @@ impl Paths {
 /// The state of a path, as its controller's task publishes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathSnapshot {
-    /// Number of changes of `link`. A queue that has seen fewer must drain the path first.
+    /// Number of changes of `link`. A queue that has applied fewer of them must first reap all
+    /// completions of the path.
     pub life: u32,
     /// State of the connection.
     pub link: Link,
     /// ANA state of the namespace's group.
     pub ana: AnaState,
-    /// Its controller reports the expected size of the namespace.
+    /// The path's controller reports the expected size of the namespace.
     pub fits: bool,
 }
 

@@ -1,6 +1,6 @@
 //! The requests of a software queue and their states, each in a slot that is reused once the
-//! request has completed. The number of slots grows to the most requests that there were at one
-//! time.
+//! request has completed. The number of slots grows to the maximum number of requests that there
+//! were at one time.
 
 use units::{Nanos, Op};
 
@@ -15,7 +15,7 @@ pub struct RequestId {
 }
 
 impl RequestId {
-    /// Packs it into a number, for a token.
+    /// Packs the identifier into a number, for a token.
     pub fn to_bits(self) -> u64 {
         u64::from(self.uses) << 32 | u64::from(self.slot)
     }
@@ -49,7 +49,7 @@ pub(super) struct RequestSlot {
     pub(super) state: RequestState,
     uses: u32,
     pub(super) op: Op,
-    /// It has failed, been held, or found no path: its [`RetryState`] is valid.
+    /// The request has failed, been held, or found no path: its [`RetryState`] is valid.
     pub(super) retrying: bool,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct RetryState {
 #[derive(Clone, Debug)]
 pub(super) struct Slots {
     list: Vec<RequestSlot>,
-    /// By slot. A list of its own, so that a slot of the usual request stays small.
+    /// Retry states by slot. They are in a list of their own, so that slots stay small.
     retries: Vec<RetryState>,
     free: u32,
 }
@@ -183,7 +183,8 @@ impl Slots {
     pub(super) fn remove(&mut self, id: RequestId) {
         let free = self.free;
         if let Some(slot) = self.get_mut(id) {
-            // A new generation: a late completion of this request finds none.
+            // The slot gets a new generation, so that a late completion of this request finds
+            // nothing.
             (slot.state, slot.uses) = (RequestState::Free(free), slot.uses.wrapping_add(1));
             self.free = id.slot;
         }

@@ -556,7 +556,10 @@ fn failed_flush_waits_for_its_parts() {
         CompletionOutcome::Continues
     );
     failover.path_lost(MS, PathId(1));
-    assert_eq!(poll(&mut failover, MS), [Action::End { token: 3, status: Status::WRITE_FAULT }]);
+    assert_eq!(
+        poll(&mut failover, MS),
+        [Action::Complete { token: 3, status: Status::WRITE_FAULT }]
+    );
     assert!(failover.is_idle());
 }
 
@@ -650,7 +653,7 @@ fn first_flush_covers_usable_paths() {
     let open = begin_flush(&mut failover, 1, &[0, 1]);
     assert_eq!(failover.ended(MS, open, PathId(0), Status::SUCCESS), CompletionOutcome::Continues);
     failover.path_lost(MS, PathId(1));
-    assert_eq!(poll(&mut failover, MS), [Action::End { token: 1, status: Status::SUCCESS }]);
+    assert_eq!(poll(&mut failover, MS), [Action::Complete { token: 1, status: Status::SUCCESS }]);
 }
 
 /// ANA statuses do not count as retries, but are limited by time.

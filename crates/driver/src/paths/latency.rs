@@ -2,17 +2,18 @@
 //!
 //! Each thread keeps the mean latency of each class of request on each path. Six rules use it:
 //!
-//! - *Similar paths*: paths whose means differ by less than a factor count as equal, and the one
-//!   with the least load is taken. So equal paths share the load as with `queue-depth`, and noise
-//!   decides nothing.
-//! - *Trials*: if all paths are saturated that factor should be large. [`RuleTrial`] finds out by
-//!   trial whether it should.
-//! - *Silence*: a path that has had requests in flight for twice its mean without a completion is
-//!   expected to stay silent for as long again. So a degrading path is left before its first late
-//!   completion.
+//! - *Similar paths*: paths whose means differ by less than a factor count as equal, and the path
+//!   with the lowest load is taken. So equal paths share the load as with `queue-depth`, and noise
+//!   does not decide.
+//! - *Trials*: if all paths are saturated, a large factor is better. [`RuleTrial`] tries one from
+//!   time to time.
+//! - *Silence*: a path that has had requests in flight for twice its mean latency without a
+//!   completion is expected to complete nothing for as long again. So a degrading path is avoided
+//!   before its first late completion.
 //! - *Exploration*: occasionally a request goes to the path that has been idle longest, so that an
 //!   improved path is noticed.
-//! - *Probes*: a path of unknown latency gets one request, and no more before that has completed.
+//! - *Probes*: a path of unknown latency gets one request, and no further one before that request
+//!   has completed.
 //! - *Ageing*: after a long silence of a path, its next latency counts for half of the new mean.
 //!
 //! Load is measured by size, so a large request counts for more than a small one.
@@ -23,7 +24,8 @@ use units::{Class, Nanos};
 
 use super::set::{PathId, PathSet};
 
-/// One choice in this number explores. Well below 1 %, which would show in the 99th percentile.
+/// One in this many choices explores. That is well below 1 %, which would show in the 99th
+/// percentile.
 const EXPLORE_ONE_IN: u32 = 256;
 
 /// A path that completed a request within this time is not explored.
@@ -33,7 +35,7 @@ const EXPLORE_AFTER: Nanos = Nanos::from_millis(50);
 /// request in flight.
 const EXPLORE_SHARE: u64 = 100;
 
-/// Beyond this silence the mean may be out of date.
+/// If a path has completed nothing for this long, its mean may be out of date.
 const STALE_AFTER: Nanos = Nanos::from_millis(20);
 
 /// Weight of a new value in a mean: 1/512, so that the mean of exponentially distributed values
@@ -45,7 +47,7 @@ const MEAN_WEIGHT: f32 = 1.0 / 512.0;
 struct MeanLatency {
     /// In nanoseconds; 0: unknown.
     mean: f32,
-    /// Number of values, up to where the weight becomes constant.
+    /// Number of values, counted up to the number at which the weight becomes constant.
     count: u32,
 }
 
@@ -57,7 +59,7 @@ impl MeanLatency {
     /// Adds a value. The first values have equal weights.
     #[inline]
     fn add(&mut self, latency: f32) {
-        // The steady state: a constant weight.
+        // With enough values the weight is constant.
         if self.count as f32 * MEAN_WEIGHT >= 1.0 {
             return self.move_towards(latency, MEAN_WEIGHT);
         }
@@ -112,7 +114,7 @@ impl LatencyEstimates {
             return mean;
         }
         if mean == 0.0 {
-            // A probe is in flight; no second one.
+            // A probe is in flight, and there is only one at a time.
             return f32::INFINITY;
         }
         // Silence counts only while something is in flight: an idle path is not slow.
@@ -137,13 +139,13 @@ impl LatencyEstimates {
         self.trial.near
     }
 
-    /// The latency of the slowest path within [`WIDE_FACTOR`] of the fastest. `None`: fewer than
-    /// two are known, so the two rules do not differ.
+    /// The latency of the slowest path within [`WIDE_FACTOR`] of the fastest. `None`: the latency
+    /// of fewer than two paths is known, so the two rules do not differ.
     #[cold]
     fn slowest_in_range(&self, usable: PathSet, class: Class) -> Option<Nanos> {
         let mean = || usable.iter().filter_map(|path| self.mean(path, class));
-        let most = mean().reduce(f32::min)? * WIDE_FACTOR;
-        let in_range = || mean().filter(|&mean| mean <= most);
+        let max = mean().reduce(f32::min)? * WIDE_FACTOR;
+        let in_range = || mean().filter(|&mean| mean <= max);
         if in_range().count() > 1 {
             in_range().reduce(f32::max).map(|ns| Nanos(ns as u64))
         } else {
@@ -203,7 +205,7 @@ impl LatencyEstimates {
         );
         if mean.mean > 0.0 && now - last_completion > STALE_AFTER {
             if latency < mean.mean / 2.0 {
-                // Much better than before: explore it again at once.
+                // The path is much faster than before: explore it again at once.
                 estimate.last_completion = Nanos::ZERO;
             }
             // The new value counts for half, and the old mean for little more than one value from
@@ -232,8 +234,8 @@ impl LatencyEstimates {
 // latency of *all* requests does (Little's law): at constant concurrency a lower mean is higher
 // throughput; at a constant rate it is lower concurrency.
 //
-// So in one time slot of each cycle all threads choose by the other rule, and the means are
-// compared:
+// So in one time slot of each cycle all threads choose by the rule that is not in force, and the
+// means are compared:
 //
 // ```text
 //   slot     0        1            2             3 …            cycle
@@ -263,7 +265,8 @@ const MAX_CYCLE_LOG2: u32 = 8;
 const ADOPT_BELOW: f32 = 0.98;
 /// After a trial that is worse by this ratio the next one comes later.
 const REJECT_ABOVE: f32 = 1.05;
-/// Least latencies of a trial for a decision; and the number at which an undecided trial ends.
+/// Minimum number of latencies in a trial for a decision, and the number at which an undecided
+/// trial ends.
 const MIN_SAMPLES: u64 = 64;
 const MAX_SAMPLES: u64 = 16_384;
 /// Assumed coefficient of variation of latencies (standard deviation over mean).
@@ -312,7 +315,7 @@ impl SharedLatencySum {
 /// The shared state of the trial.
 #[derive(Debug, Default)]
 pub(super) struct SharedTrial {
-    /// Number of changes of the rule in force: even, the first; odd, the second.
+    /// Number of changes of the rule in force. Even: the first rule is in force; odd: the second.
     switches: AtomicU32,
     /// Added to [`MIN_CYCLE_LOG2`] after bad trials.
     backoff: AtomicU32,
@@ -325,13 +328,13 @@ pub(super) struct SharedTrial {
 /// One thread's part of the trial.
 #[derive(Debug)]
 pub(super) struct RuleTrial {
-    /// The factor of the rule that it uses now.
+    /// The factor of the rule that this thread uses now.
     near: f32,
     /// [`SharedTrial::switches`] as last seen.
     switches: u32,
     /// When [`RuleTrial::begin_slot`] is due.
     next_check: Nanos,
-    /// Requests sent in this interval belong to the trial.
+    /// Requests sent from `from` until before `to` belong to the trial.
     from: Nanos,
     to: Nanos,
     regular: LatencySum,
@@ -354,7 +357,8 @@ impl RuleTrial {
     /// Adds the latency of a completed request.
     #[inline]
     pub(super) fn completed(&mut self, sent: Nanos, latency: Nanos) {
-        // By the time sent, not completed: that is when the rule applied.
+        // The time of sending decides, not that of completion: the rule applied when the request
+        // was sent.
         let in_trial = sent >= self.from && sent < self.to;
         if in_trial { &mut self.trial } else { &mut self.regular }.add(latency);
     }
@@ -366,7 +370,7 @@ impl RuleTrial {
     pub(super) fn begin_slot(&mut self, now: Nanos, all: &SharedTrial, slowest: Option<Nanos>) {
         let Some(slowest) = slowest.filter(|slowest| slowest.0 < u64::MAX / 4 / SLOT_LATENCIES)
         else {
-            // Cheap to ask again, but not for each batch.
+            // Checking costs little, but need not be done for each batch.
             self.next_check = Nanos(now.0.saturating_add(1_000));
             return;
         };
@@ -383,7 +387,7 @@ impl RuleTrial {
         let trial = (slot & !(cycle - 1)) + 1;
         let begins = slot == trial && self.to != start(slot + 1);
         if begins {
-            // Requests of the rule before still fill the queues in the first quarter.
+            // In the first quarter of the slot the queues still hold requests of the previous rule.
             (self.from, self.to) = (start(slot) + Nanos((1 << shift) / 4), start(slot + 1));
         }
         // A trial uses the rule that is not in force.
@@ -415,7 +419,8 @@ impl RuleTrial {
         let (ratio, error) =
             (all.trial.mean() / all.regular.mean(), LATENCY_CV / (count as f32).sqrt());
         let wide_is_tried = switches.is_multiple_of(2);
-        // Two standard errors to widen, one to return: the narrow rule is the safe default.
+        // The wide rule has to be better by two standard errors, the narrow one only by one: the
+        // narrow rule is the safe default.
         let better = if wide_is_tried {
             ratio < (1.0 - 2.0 * error).min(ADOPT_BELOW)
         } else {

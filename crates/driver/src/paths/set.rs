@@ -27,7 +27,7 @@ impl fmt::Display for PathId {
 pub struct PathSet(pub u64);
 
 impl PathSet {
-    /// The most paths of a namespace.
+    /// Maximum paths of a namespace.
     pub const MAX: usize = 64;
     /// No path.
     pub const NONE: PathSet = PathSet(0);
@@ -133,5 +133,5 @@ impl fmt::Debug for PathSet {
 
 /// No path, or more than [`PathSet::MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} paths: there must be 1 to {most}", most = PathSet::MAX)]
+#[error("{0} paths: there must be 1 to {max}", max = PathSet::MAX)]
 pub struct TooManyPaths(pub usize);

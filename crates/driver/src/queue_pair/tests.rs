@@ -26,9 +26,9 @@ fn repeated_completion_ends_no_other_command() {
             crate::testing::MemCq::new(65_536),
         );
         let Ok(pair) = made else {
-            let most = QueueSizes::MAX_TAGS;
-            assert_eq!(made.unwrap_err(), QueueSizeError::Tags { id: QueueId(1), tags, most });
-            assert!(tags > most);
+            let max = QueueSizes::MAX_TAGS;
+            assert_eq!(made.unwrap_err(), QueueSizeError::Tags { id: QueueId(1), tags, max });
+            assert!(tags > max);
             continue;
         };
         let cids: HashSet<_> = (0..16)

@@ -30,13 +30,13 @@ fn eventidx_decides_register_writes() {
         "nobody reads memory yet"
     );
     assert_eq!((shadow.words().value(2), shadow.rung()), (0, 0));
-    shadow.keep(true);
+    shadow.set_enabled(true);
     assert!(moved(&shadow, &doorbells, 1), "EventIdx 0 was passed");
     assert!(!moved(&shadow, &doorbells, 2) && !moved(&shadow, &doorbells, 3));
-    assert_eq!((shadow.words().value(2), shadow.rung(), shadow.is_kept()), (3, 1, true));
+    assert_eq!((shadow.words().value(2), shadow.rung(), shadow.is_enabled()), (3, 1, true));
     shadow.words().arm(2, 3);
     assert!(moved(&shadow, &doorbells, 0), "round the end");
-    shadow.keep(false);
+    shadow.set_enabled(false);
     assert!(moved(&shadow, &doorbells, 1) && moved(&shadow, &doorbells, 2));
     assert_eq!(shadow.words().value(2), 0);
 }
@@ -44,7 +44,7 @@ fn eventidx_decides_register_writes() {
 #[test]
 fn unmapped_doorbell_is_its_register() {
     let (shadow, doorbells) = (Shadow::new(Pages::new(1)), MemDoorbells::new(1));
-    shadow.keep(true);
+    shadow.set_enabled(true);
     assert!(moved(&shadow, &doorbells, 1) && moved(&shadow, &doorbells, 2));
     shadow.ring_cq(&doorbells, QUEUE, 5);
     assert_eq!(doorbells.cq_head(QUEUE), 5);
@@ -55,7 +55,7 @@ fn unmapped_doorbell_is_its_register() {
 fn admin_doorbells_are_written_twice() {
     let (shadow, doorbells) = (Shadow::new(Pages::new(2)), MemDoorbells::new(1));
     for (kept, value) in [(false, 1), (false, 2), (true, 3), (true, 4)] {
-        shadow.keep(kept);
+        shadow.set_enabled(kept);
         shadow.ring_sq(&doorbells, QueueId::ADMIN, value);
         shadow.ring_cq(&doorbells, QueueId::ADMIN, value + 10);
         assert_eq!(
@@ -137,7 +137,7 @@ proptest! {
     #[test]
     fn only_sleeping_controller_is_notified(entries in 2u32..9, events in events()) {
         let (shadow, wakes) = (Shadow::new(Pages::new(2)), Wakes(MemDoorbells::new(1), Arc::default()));
-        shadow.keep(true);
+        shadow.set_enabled(true);
         let (sq, cq) = (crate::testing::MemSq::new(entries), crate::testing::MemCq::new(entries));
         let sizes = QueueSizes { sq_entries: entries, cq_entries: entries, tags: entries - 1 };
         let pair = QueuePair::new(QUEUE, sizes, sq.clone(), cq.clone()).unwrap();

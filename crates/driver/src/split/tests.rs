@@ -104,7 +104,8 @@ fn requests_are_refused_with_the_reason() {
 fn dataless_commands_have_own_limits() {
     let plain = Splitter::new(9, 1 << 20, 100).unwrap();
     assert_eq!(
-        [Op::WriteZeroes, Op::Deallocate, Op::Flush, Op::Read].map(|op| plain.most_blocks(op)),
+        [Op::WriteZeroes, Op::Deallocate, Op::Flush, Op::Read]
+            .map(|op| plain.max_optional_blocks(op)),
         [None; 4]
     );
     let most = |zeroes, deallocate| {
@@ -114,7 +115,7 @@ fn dataless_commands_have_own_limits() {
             (splitter.max_blocks(), splitter.block_log2(), splitter.boundary()),
             (2048, 9, 100)
         );
-        [Op::WriteZeroes, Op::Deallocate].map(|op| splitter.most_blocks(op))
+        [Op::WriteZeroes, Op::Deallocate].map(|op| splitter.max_optional_blocks(op))
     };
     assert_eq!(most(Some(8192), Some(u64::from(u32::MAX))), [Some(8192), Some(1 << 30)]);
     assert_eq!(most(Some(u64::MAX), Some(u64::MAX)), [Some(1 << 15), Some(1 << 30)]);
@@ -132,7 +133,8 @@ fn dataless_commands_have_own_limits() {
 fn compare_and_verify_have_own_limits() {
     let plain =
         Splitter::new(9, 1 << 20, u16::MAX.into()).unwrap().with_dataless(Some(64), Some(256));
-    let most = |splitter: Splitter| [Op::Compare, Op::Verify].map(|op| splitter.most_blocks(op));
+    let most =
+        |splitter: Splitter| [Op::Compare, Op::Verify].map(|op| splitter.max_optional_blocks(op));
     assert_eq!(most(plain), [None; 2]);
     for (verify, expected) in [
         (None, None),
@@ -149,7 +151,7 @@ fn compare_and_verify_have_own_limits() {
                 (2048, 9, 65_535)
             );
             assert_eq!(
-                [Op::WriteZeroes, Op::Deallocate].map(|op| splitter.most_blocks(op)),
+                [Op::WriteZeroes, Op::Deallocate].map(|op| splitter.max_optional_blocks(op)),
                 [Some(64), Some(256)]
             );
             assert_eq!(most(splitter.and_optional(splitter)), most(splitter));
@@ -159,7 +161,7 @@ fn compare_and_verify_have_own_limits() {
     let both = plain.with_checks(true, Some(16));
     // Neither is posted as a Read or a Write is; parts are as large as allowed.
     assert!(!both.of(Op::Compare).fits_one(0, 1) && !both.of(Op::Verify).fits_one(0, 1));
-    let apart = both.one_by_one();
+    let apart = both.without_fast_path();
     assert!(
         both.fits_one(0, 1)
             && !apart.fits_one(0, 1)
@@ -181,7 +183,7 @@ fn write_uncorrectable_has_own_limit() {
         .with_dataless(Some(64), Some(256))
         .with_checks(true, Some(16));
     let of = |splitter: Splitter| {
-        Op::ALL.map(|op| (op != Op::WriteUncorrectable).then(|| splitter.most_blocks(op)))
+        Op::ALL.map(|op| (op != Op::WriteUncorrectable).then(|| splitter.max_optional_blocks(op)))
     };
     for (most, expected) in [
         (None, None),
@@ -191,7 +193,7 @@ fn write_uncorrectable_has_own_limit() {
         (Some(u64::MAX), Some(65_536)),
     ] {
         let splitter = plain.with_uncorrectable(most);
-        assert_eq!(splitter.most_blocks(Op::WriteUncorrectable), expected);
+        assert_eq!(splitter.max_optional_blocks(Op::WriteUncorrectable), expected);
         assert_eq!(
             (of(splitter), splitter.boundary(), splitter.with_uncorrectable(None)),
             (of(plain), 65_535, plain)
@@ -211,11 +213,11 @@ fn range_lists_fit_every_path() {
         .unwrap()
         .with_dataless(Some(64), Some(256))
         .with_checks(true, Some(16));
-    assert_eq!(plain.most_ranges(), 1);
+    assert_eq!(plain.max_ranges(), 1);
     let most = [0, 1, 5, 255, 256, u32::MAX].map(|most| plain.with_ranges(most));
-    assert_eq!(most.map(|splitter| splitter.most_ranges()), [1, 1, 4, 128, 256, 256]);
+    assert_eq!(most.map(|splitter| splitter.max_ranges()), [1, 1, 4, 128, 256, 256]);
     assert_eq!((most[4].and_optional(most[2]), most[4].with_ranges(1)), (most[2], plain));
-    assert_eq!(most[4].of(Op::Deallocate).most_ranges(), 256);
+    assert_eq!(most[4].of(Op::Deallocate).max_ranges(), 256);
 }
 
 /// A boundary of more than 16 bits counts as none: a Namespace page cannot express it.
@@ -234,12 +236,12 @@ proptest! {
         let plain = Splitter::new(12, 1 << 20, 256).unwrap();
         let [first, second] = [a, b].map(|[zeroes, deallocate]| plain.with_dataless(zeroes, deallocate));
         for (n, op) in [Op::WriteZeroes, Op::Deallocate].into_iter().enumerate() {
-            let most = first.most_blocks(op);
+            let most = first.max_optional_blocks(op);
             prop_assert!(most.is_none_or(|most| u64::from(most) <= a[n].unwrap_or(0)));
-            prop_assert_eq!(first.and_optional(second).most_blocks(op), most.min(second.most_blocks(op)));
+            prop_assert_eq!(first.and_optional(second).max_optional_blocks(op), most.min(second.max_optional_blocks(op)));
             let Some(most) = most else { continue };
             let split = first.of(op);
-            prop_assert_eq!(split.most_blocks(op), Some(most));
+            prop_assert_eq!(split.max_optional_blocks(op), Some(most));
             prop_assert!(!split.fits_one(lba, 1) && !split.fits_one(lba, most));
             let parts: Vec<_> = split.split(lba, blocks).collect();
             prop_assert_eq!(parts.len() as u32, blocks.div_ceil(most.min(65_536)));

@@ -94,7 +94,7 @@ fn each_command_is_found(omit: Omit) -> bool {
     let pair = QueuePair::new(QUEUE, sizes, sq.clone(), MemCq::new(4)).unwrap();
     let host = {
         let host = Host { shadow: Shadow::new(pages.clone()), register: Wakes(fds.clone()), omit };
-        host.shadow.keep(true);
+        host.shadow.set_enabled(true);
         thread::spawn(move || {
             for token in 0..COMMANDS.into() {
                 let mut sq = pair.lock_sq();

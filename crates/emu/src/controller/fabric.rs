@@ -1,4 +1,5 @@
-//! Fabric controllers: queues created by Connect, and traffic-based keep alive.
+//! Fabrics controllers: queues created by Connect, cross-controller resets, and the Keep Alive
+//! Timer.
 
 use nvme::fabrics::CrossResetEntry;
 use nvme::features::fid;
@@ -22,10 +23,13 @@ impl<P: Port> Controller<P> {
         self.life == Life::Dead
     }
 
-    /// Creates an I/O queue pair of `entries` entries for Connect; the port maps it at `addr`.
+    /// Creates an I/O queue pair of `entries` entries for Connect. The controller's [`Port`]
+    /// provides the memory of its rings at address `addr`.
     ///
     /// # Errors
-    /// [`Status::INVALID_QUEUE_ID`], [`Status::INVALID_QUEUE_SIZE`], or the error of the mapping.
+    /// [`Status::COMMAND_SEQUENCE_ERROR`] before CSTS.RDY is 1, [`Status::INVALID_QUEUE_ID`],
+    /// [`Status::INVALID_QUEUE_SIZE`], or [`Status::INTERNAL_ERROR`] if the port cannot provide the
+    /// memory.
     pub(crate) fn connect(
         &mut self,
         queue: QueueId,
@@ -45,8 +49,8 @@ impl<P: Port> Controller<P> {
         if entries < 2 || entries > self.config.queue_entries {
             return Err(Status::INVALID_QUEUE_SIZE);
         }
-        // Without flow control a host may fill a queue completely, which a ring with one free entry
-        // cannot represent.
+        // Without flow control a host may fill a queue completely. A ring has to leave one entry
+        // empty, so it gets one more.
         let made = self
             .new_cq(queue, None, addr, entries + 1)
             .and_then(|()| self.new_sq(queue, queue, addr, entries + 1));
@@ -60,7 +64,8 @@ impl<P: Port> Controller<P> {
         self.queues.remove_cq(queue);
     }
 
-    /// Starts a reset of another controller, which takes time.
+    /// Records in the log that a reset of another controller has begun. `icid`: Impacted Controller
+    /// ID; `ciu`: its Controller Instance Uniquifier (Cross-Controller Reset command).
     ///
     /// # Errors
     /// [`Status::CROSS_RESET_LIMIT_EXCEEDED`], [`Status::CROSS_RESET_LOG_FULL`].
@@ -79,14 +84,15 @@ impl<P: Port> Controller<P> {
             icid: icid.into(),
             ciu,
             acid,
+            // The command was validated, and the reset was initiated.
             flags: 0b11,
             ..CrossResetEntry::default()
         });
         Ok(())
     }
 
-    /// The other controller has been reset. Returns whether this controller had started it and has
-    /// to report an event.
+    /// Records that the reset of another controller has succeeded, and raises an event if the host
+    /// has enabled it. Returns whether this controller had begun that reset.
     pub(crate) fn end_cross_reset(&mut self, icid: u16) -> bool {
         let waits = |entry: &&mut CrossResetEntry| {
             entry.icid.get() == icid && entry.status == CrossResetEntry::IN_PROGRESS

@@ -178,13 +178,13 @@ mod late_doorbells {
     use crate::faults::{Doorbell, LateDoorbells};
     use crate::testing::write;
 
-    const MOST: Nanos = Nanos::from_micros(40);
+    const MAX: Nanos = Nanos::from_micros(40);
 
     proptest! {
         /// Writes to a doorbell arrive in order, within the longest delay, and none is lost.
         #[test]
         fn doorbell_writes_arrive_in_order(seed: u64, writes in prop::collection::vec((0u64..30_000, 0u16..3, any::<bool>()), 1..60)) {
-            let mut doorbells = LateDoorbells::new(MOST, seed);
+            let mut doorbells = LateDoorbells::new(MAX, seed);
             let mut written: Vec<(Nanos, Doorbell, u32)> = Vec::new();
             let mut now = Nanos(1);
             let seen = |doorbells: &mut LateDoorbells, written: &[(Nanos, Doorbell, u32)], now: Nanos| -> Result<(), TestCaseError> {
@@ -192,7 +192,7 @@ mod late_doorbells {
                     let own = || written.iter().filter(|(_, of, _)| *of == doorbell);
                     let last = own().next_back().map_or(0, |&(.., value)| value);
                     let sees = doorbells.see(doorbell, last, now);
-                    let due = own().rfind(|(at, ..)| *at + MOST <= now).map_or(0, |&(.., value)| value);
+                    let due = own().rfind(|(at, ..)| *at + MAX <= now).map_or(0, |&(.., value)| value);
                     prop_assert!((due..=last).contains(&sees), "{sees} of {due} to {last}");
                 }
                 Ok(())
@@ -208,14 +208,14 @@ mod late_doorbells {
                 now = next;
                 seen(&mut doorbells, &written, now)?;
             }
-            seen(&mut doorbells, &written, now + MOST)?;
+            seen(&mut doorbells, &written, now + MAX)?;
         }
     }
 
     #[test]
     fn different_doorbells_may_be_reordered() {
         let overtakes = |seed| {
-            let mut doorbells = LateDoorbells::new(MOST, seed);
+            let mut doorbells = LateDoorbells::new(MAX, seed);
             let (first, second) = ((QueueId(1), false), (QueueId(2), false));
             [first, second].into_iter().for_each(|doorbell| doorbells.set(doorbell, 0));
             doorbells.see(first, 1, Nanos(0));
@@ -229,7 +229,7 @@ mod late_doorbells {
 
     #[test]
     fn late_writes_end_with_their_queue() {
-        let (mut doorbells, doorbell) = (LateDoorbells::new(MOST, 1), (QueueId(1), true));
+        let (mut doorbells, doorbell) = (LateDoorbells::new(MAX, 1), (QueueId(1), true));
         doorbells.set(doorbell, 0);
         (1..9).for_each(|value| assert!(doorbells.see(doorbell, value, Nanos(0)) <= value));
         doorbells.set(doorbell, 0);
@@ -250,7 +250,7 @@ mod late_doorbells {
     /// A delayed write to the doorbell of a deleted queue expires like any other.
     #[test]
     fn unread_write_is_no_endless_event() {
-        let (mut doorbells, doorbell) = (LateDoorbells::new(MOST, 1), (QueueId(1), true));
+        let (mut doorbells, doorbell) = (LateDoorbells::new(MAX, 1), (QueueId(1), true));
         doorbells.set(doorbell, 0);
         doorbells.see(doorbell, 1, Nanos(0));
         doorbells.see(doorbell, 2, Nanos(0));
@@ -259,8 +259,8 @@ mod late_doorbells {
         while let Some(next) = doorbells.next(now) {
             (now, events) = (next, events + 1);
         }
-        assert!(now <= MOST && events <= 2, "{events} events until {now}");
-        assert_eq!(doorbells.see(doorbell, 2, MOST), 2);
+        assert!(now <= MAX && events <= 2, "{events} events until {now}");
+        assert_eq!(doorbells.see(doorbell, 2, MAX), 2);
     }
 
     fn go_on(host: &mut Faulty, span: Nanos) {
@@ -270,7 +270,7 @@ mod late_doorbells {
     #[test]
     fn every_command_completes_all_the_same() {
         for seed in 0..20 {
-            let (mut host, mut pair) = late(MOST, seed);
+            let (mut host, mut pair) = late(MAX, seed);
             let to = host.page(1);
             let (mut sent, mut found) = (Vec::new(), Vec::new());
             for n in 0..200 {
@@ -327,6 +327,6 @@ mod late_doorbells {
     #[test]
     fn late_doorbell_catches_early_reuse() {
         assert_eq!(trusts_the_doorbell(Nanos::ZERO), [1, 2]);
-        assert_ne!(trusts_the_doorbell(MOST), [1, 2]);
+        assert_ne!(trusts_the_doorbell(MAX), [1, 2]);
     }
 }

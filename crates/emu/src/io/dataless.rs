@@ -18,7 +18,7 @@ impl Store {
             Op::WriteZeroes => self.decode_write_zeroes(sqe),
             Op::Deallocate => self.decode_dataset_management(sqe),
             // Limited by WUSL (NVM 3.3.7).
-            op @ Op::WriteUncorrectable => self.decode_transfer(sqe, op, Config::MOST_ZEROES),
+            op @ Op::WriteUncorrectable => self.decode_transfer(sqe, op, Config::MAX_ZEROES),
             // Limited by MDTS; VSL has the same value (NVM 3.3.5).
             op @ (Op::Read | Op::Write | Op::Compare | Op::Verify) => {
                 self.decode_transfer(sqe, op, self.max_transfer.into())
@@ -44,7 +44,7 @@ impl Store {
 
     fn decode_write_zeroes(&self, sqe: &Sqe) -> Result<IoCommand, Status> {
         // Limited by WZSL (NVM 3.3.8).
-        let request = self.decode_transfer(sqe, Op::WriteZeroes, Config::MOST_ZEROES)?;
+        let request = self.decode_transfer(sqe, Op::WriteZeroes, Config::MAX_ZEROES)?;
         Ok(IoCommand { deallocate: Transfer::deallocates(sqe), ..request })
     }
 
@@ -52,7 +52,7 @@ impl Store {
         let namespace = self.active(sqe.nsid())?;
         let command = DatasetManagement::from_sqe(sqe);
         // Limited by DMRL (NVM 3.3.3).
-        if command.ranges > Config::MOST_RANGES.into() {
+        if command.ranges > Config::MAX_RANGES.into() {
             return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED.with_dnr());
         }
         if namespace.refusal != Status::SUCCESS {
@@ -141,10 +141,10 @@ impl Store {
         let ranges = || list.as_chunks().0.iter().map(|&bytes| Range::from_bytes(bytes));
         // All ranges are checked before the first is deallocated, so that a refused command has no
         // effect.
-        let long = ranges().any(|range| range.blocks > Config::MOST_RANGE_BLOCKS);
+        let long = ranges().any(|range| range.blocks > Config::MAX_RANGE_BLOCKS);
         if long
             || ranges().map(|range| u64::from(range.blocks)).sum::<u64>()
-                > Config::MOST_DEALLOCATED_BLOCKS
+                > Config::MAX_DEALLOCATED_BLOCKS
         {
             return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED.with_dnr());
         }

@@ -26,7 +26,7 @@ const PATIENCE: Nanos = Nanos::from_secs(1);
 /// Time that the thread may wait for one client in total before it polls the sockets again.
 const TURN: Nanos = Nanos::from_secs(5);
 /// Most bytes of requests that are queued while an answer is awaited.
-const MOST_WAITING: usize = 1 << 20;
+const MAX_WAITING: usize = 1 << 20;
 /// Bytes that are counted for each queued request, in addition to its body, and for each
 /// descriptor.
 const REQUEST: usize = 64;
@@ -240,7 +240,7 @@ impl ConnectionState {
                     self.socket.flush()?;
                 }
             }
-            if hw::now() >= until || self.waiting_bytes > MOST_WAITING {
+            if hw::now() >= until || self.waiting_bytes > MAX_WAITING {
                 return Ok(None);
             }
         }
@@ -253,7 +253,7 @@ impl ConnectionState {
             self.waiting.push_back(message);
             return self.give_up();
         }
-        match ask.read_answer(&message.header, &message.body) {
+        match ask.read_reply(&message.header, &message.body) {
             Ok(Some(data)) => {
                 into.copy_from_slice(data);
                 true

@@ -1,7 +1,7 @@
 //! Control socket of a server: fault injection and status while it runs.
 //!
-//! A client sends one line, an [`Order`], and reads the response until end of file. The first word
-//! of the response is `ok`, or `refused:` followed by the reason.
+//! A client (`reap ctl`) sends one line, a [`ControlCommand`], and reads the reply until end of
+//! file. The first word of the reply is `ok`, or `refused:` followed by the reason.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -12,14 +12,14 @@ use std::time::Duration;
 use hw::Poller;
 
 use super::listener::{Listener, SocketFault};
-use crate::Order;
+use crate::ControlCommand;
 
-/// Most clients at one time; one more replaces the oldest.
-const MOST_CALLERS: usize = 8;
-/// Most bytes of a request line, without its newline.
-const MOST_LINE: usize = 1024;
-/// Time that a client waits for the response.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum clients at one time; one more replaces the oldest.
+const MAX_CLIENTS: usize = 8;
+/// Maximum bytes of a command line, without its newline.
+const MAX_LINE: usize = 1024;
+/// Time that a client waits for the reply.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 const OK: &str = "ok\n";
 const REFUSED: &str = "refused: ";
 
@@ -34,12 +34,13 @@ pub(super) fn path_of(socket: &Path) -> PathBuf {
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) listener: Listener,
-    callers: Vec<Caller>,
-    next: u64,
+    clients: Vec<Client>,
+    /// Poller key of the next client.
+    next_key: u64,
 }
 
 #[derive(Debug)]
-struct Caller {
+struct Client {
     key: u64,
     stream: UnixStream,
     line: Vec<u8>,
@@ -51,53 +52,54 @@ impl Control {
     pub(super) fn for_socket(socket: &Path, n: usize) -> Result<Control, SocketFault> {
         let (listener, _) = Listener::bind(&path_of(socket))?;
         // Each endpoint has its own range of keys in the poller.
-        Ok(Control { listener, callers: Vec::new(), next: (n as u64 + 1) << 32 })
+        Ok(Control { listener, clients: Vec::new(), next_key: (n as u64 + 1) << 32 })
     }
 
     /// Accepts pending clients.
     pub(super) fn admit(&mut self, poller: &Poller) {
         while let Ok(Some(stream)) = self.listener.accept() {
-            let key = self.next;
-            self.next += 1;
+            let key = self.next_key;
+            self.next_key += 1;
             if stream.set_nonblocking(true).and_then(|()| poller.add(&stream, key)).is_err() {
                 continue;
             }
-            if self.callers.len() == MOST_CALLERS {
-                // The oldest one goes: a client that never sends its line must not lock out the
-                // others.
-                self.callers.remove(0);
+            if self.clients.len() == MAX_CLIENTS {
+                // The oldest client is dropped: one that never sends its line must not keep further
+                // clients out.
+                self.clients.remove(0);
             }
-            self.callers.push(Caller { key, stream, line: Vec::new() });
+            self.clients.push(Client { key, stream, line: Vec::new() });
         }
     }
 
-    /// Reads a client's request. Once the line is complete `execute` returns the response, which is
-    /// sent, and the connection is closed.
-    pub(super) fn handle_request(
+    /// Reads from the client with this key, if there is one. Once its line is complete, `execute`
+    /// executes the command and returns the reply, which is sent, and the connection is closed.
+    pub(super) fn handle_input(
         &mut self,
         key: u64,
-        execute: impl FnOnce(Order) -> Result<String, String>,
+        execute: impl FnOnce(ControlCommand) -> Result<String, String>,
     ) {
-        let Some(at) = self.callers.iter().position(|caller| caller.key == key) else { return };
-        let Some(caller) = self.callers.get_mut(at) else { return };
-        let line = match caller.read() {
+        let Some(at) = self.clients.iter().position(|client| client.key == key) else { return };
+        let Some(client) = self.clients.get_mut(at) else { return };
+        let line = match client.read() {
             ReadResult::More => return,
             ReadResult::Line(line) => line,
             ReadResult::End => {
-                self.callers.remove(at);
+                self.clients.remove(at);
                 return;
             }
         };
-        let order = line.and_then(|line| line.parse::<Order>().map_err(|error| error.what));
-        let answer = match order.and_then(execute) {
+        let command =
+            line.and_then(|line| line.parse::<ControlCommand>().map_err(|error| error.what));
+        let reply = match command.and_then(execute) {
             Ok(more) => format!("{OK}{more}"),
             Err(why) => format!("{REFUSED}{why}\n"),
         };
-        let mut caller = self.callers.remove(at);
-        // The response fits in an empty socket buffer; if the client has closed the connection it
-        // is dropped.
-        _ = caller.stream.write_all(answer.as_bytes());
-        _ = caller.stream.shutdown(Shutdown::Write);
+        let mut client = self.clients.remove(at);
+        // The reply fits in an empty socket buffer. It is lost if the client has closed the
+        // connection.
+        _ = client.stream.write_all(reply.as_bytes());
+        _ = client.stream.shutdown(Shutdown::Write);
     }
 }
 
@@ -107,7 +109,7 @@ enum ReadResult {
     End,
 }
 
-impl Caller {
+impl Client {
     /// Reads until the line is complete or no bytes are left.
     fn read(&mut self) -> ReadResult {
         let mut bytes = [0; 256];
@@ -120,73 +122,73 @@ impl Caller {
                 Err(_) => return ReadResult::End,
             }
             if let Some(end) =
-                self.line.iter().position(|byte| *byte == b'\n').filter(|end| *end <= MOST_LINE)
+                self.line.iter().position(|byte| *byte == b'\n').filter(|end| *end <= MAX_LINE)
             {
                 let line = self.line.get(..end).unwrap_or_default().to_vec();
                 return ReadResult::Line(
                     String::from_utf8(line).map_err(|_| "the line is not UTF-8".into()),
                 );
             }
-            if self.line.len() > MOST_LINE {
-                return ReadResult::Line(Err(format!("a line has at most {MOST_LINE} bytes")));
+            if self.line.len() > MAX_LINE {
+                return ReadResult::Line(Err(format!("a line has at most {MAX_LINE} bytes")));
             }
         }
     }
 }
 
-/// Why a request to a server failed.
+/// Why a control command failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
     /// No server listens at this path.
-    #[error("no server listens at {} (name what a running `reap serve` was given: the socket of --vfio-user, or the ADDR:PORT of --tcp): {source}", path.display())]
+    #[error("no server listens at {}: {source}; use the socket (--vfio-user) or the ADDR:PORT (--tcp) with which `reap serve` was started", path.display())]
     NoServer {
         /// Path of the control socket.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
-    /// Another program listens there, or the server did not respond in time.
-    #[error("{} is not a control socket of `reap serve`, or its server does not respond: {what}", path.display())]
-    NoAnswer {
+    /// Another program listens there, or the server did not reply in time.
+    #[error("no valid reply from {}, which may not be a control socket of `reap serve`: {what}", path.display())]
+    BadReply {
         /// Path of the socket.
         path: PathBuf,
-        /// What was received instead of a response.
+        /// What went wrong, or what was received instead of a reply.
         what: String,
     },
-    /// The server refused the request.
+    /// The server refused the command.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Sends a request, an [`Order`] in text form, to the server of this socket (the path that clients
-/// connect to). Returns the response, which may be empty.
+/// Sends a [`ControlCommand`] in text form to a server, and returns the reply, which may be empty.
+/// `socket`: the server's vfio-user socket; its control socket is that path with `.ctl` appended.
 ///
 /// # Errors
 /// See [`ControlError`].
-pub fn ask(socket: &Path, order: &str) -> Result<String, ControlError> {
+pub fn ask(socket: &Path, command: &str) -> Result<String, ControlError> {
     let path = path_of(socket);
-    let no_answer = |what: String| ControlError::NoAnswer { path: path.clone(), what };
-    let line: String = order.chars().map(|c| if c == '\n' { ' ' } else { c }).collect();
+    let bad_reply = |what: String| ControlError::BadReply { path: path.clone(), what };
+    let line: String = command.chars().map(|c| if c == '\n' { ' ' } else { c }).collect();
     let mut stream = UnixStream::connect(&path)
         .map_err(|source| ControlError::NoServer { path: path.clone(), source })?;
-    let mut said = Vec::new();
-    let asked = stream
-        .set_read_timeout(Some(PATIENCE))
-        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+    let mut reply = Vec::new();
+    let exchanged = stream
+        .set_read_timeout(Some(REPLY_TIMEOUT))
+        .and_then(|()| stream.set_write_timeout(Some(REPLY_TIMEOUT)))
         .and_then(|()| stream.write_all(format!("{line}\n").as_bytes()))
-        .and_then(|()| stream.take(1 << 16).read_to_end(&mut said));
-    asked.map_err(|error| no_answer(error.to_string()))?;
+        .and_then(|()| stream.take(1 << 16).read_to_end(&mut reply));
+    exchanged.map_err(|error| bad_reply(error.to_string()))?;
     // Another program may have sent the text: control characters must not reach the terminal.
     let shown = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
-    let said: String = String::from_utf8(said)
-        .map_err(|_| no_answer("an answer that is not UTF-8".into()))?
+    let reply: String = String::from_utf8(reply)
+        .map_err(|_| bad_reply("the reply is not UTF-8".into()))?
         .chars()
         .map(shown)
         .collect();
-    match (said.strip_prefix(OK), said.strip_prefix(REFUSED)) {
-        (Some(answer), _) => Ok(answer.to_owned()),
+    match (reply.strip_prefix(OK), reply.strip_prefix(REFUSED)) {
+        (Some(text), _) => Ok(text.to_owned()),
         (None, Some(why)) => Err(ControlError::Refused(why.trim_end().to_owned())),
-        (None, None) => Err(no_answer("another answer than it gives".into())),
+        (None, None) => Err(bad_reply("the reply starts with neither `ok` nor `refused:`".into())),
     }
 }

@@ -9,7 +9,7 @@ use super::event::ServeEvent;
 use super::function::Function;
 use super::listener::{Listener, SocketFault, no_room};
 use super::session::{Session, TurnResult};
-use crate::Order;
+use crate::ControlCommand;
 
 /// Messages handled before the controller is stepped.
 const MESSAGES: usize = 16;
@@ -133,20 +133,20 @@ impl Endpoint {
             self.control.admit(poller);
         }
         for key in arrived {
-            self.handle_request(*key, report);
+            self.handle_control(*key, report);
         }
     }
 
-    /// Handles a request at the control socket, if the key belongs to one of its clients.
-    fn handle_request(&mut self, key: u64, report: Report<'_>) {
+    /// Executes a command at the control socket, if the key belongs to one of its clients.
+    fn handle_control(&mut self, key: u64, report: Report<'_>) {
         let Endpoint { function, control, session, device, .. } = self;
         let mut done = None;
-        control.handle_request(key, |order| match order {
-            Order::Fault(change) => function.try_change(change).map(|()| {
+        control.handle_input(key, |command| match command {
+            ControlCommand::Fault(change) => function.try_change(change).map(|()| {
                 done = Some(ServeEvent::Fault(change.to_string()));
                 String::new()
             }),
-            Order::Status => {
+            ControlCommand::Status => {
                 let client = session.as_ref().map_or("none", |session| {
                     if session.is_agreed() { "attached" } else { "connected" }
                 });

@@ -21,9 +21,9 @@ const TOLD: u32 = 8;
 
 /// This side's capabilities.
 const OURS: Capabilities = Capabilities {
-    max_msg_fds: Socket::MOST_FDS as u64,
+    max_msg_fds: Socket::MAX_FDS as u64,
     max_data_xfer_size: MOST_DATA as u64,
-    max_dma_maps: hw::GuestMemory::MOST_RANGES as u64,
+    max_dma_maps: hw::GuestMemory::MAX_RANGES as u64,
 };
 
 /// A connected client.

@@ -32,7 +32,7 @@ use super::association::{ADMIN_ENTRIES, Association, HostIdentity, QID_AT, SQSIZ
 use super::control::{self, Control, ControlError};
 use super::event::ServeEvent;
 use super::served::ServeError;
-use crate::{Change, Config, Controller, Fabric, Loss, Order, Script, Subsystem, Wire};
+use crate::{Change, Config, ControlCommand, Controller, Fabric, Loss, Script, Subsystem, Wire};
 
 #[cfg(not(test))]
 pub(super) use hw::now;
@@ -50,9 +50,9 @@ const PORTS: u64 = 1 << 9;
 const CONNECTIONS: u64 = 1 << 16;
 
 /// Most open connections.
-const MOST_CONNECTIONS: usize = 2048;
+const MAX_CONNECTIONS: usize = 2048;
 /// Most associations.
-const MOST_ASSOCIATIONS: usize = 512;
+const MAX_ASSOCIATIONS: usize = 512;
 /// Time from accept until Connect must have completed.
 const GREETING: Nanos = Nanos::from_secs(5);
 /// Time to wait for the host to close a connection after a TermReq.
@@ -350,7 +350,7 @@ impl TcpServer {
                 key @ CONTROLS..PORTS => {
                     self.controls[(key - CONTROLS) as usize].admit(&self.poller)
                 }
-                key => self.handle_request(key, report),
+                key => self.handle_control(key, report),
             }
             if key & Poller::WRITABLE != 0 {
                 self.unsent.push(key & !Poller::WRITABLE);
@@ -477,7 +477,7 @@ impl TcpServer {
                 }
             };
             // RST instead of FIN, so that the server keeps no TIME_WAIT state for rejected hosts.
-            if self.connections.len() >= MOST_CONNECTIONS {
+            if self.connections.len() >= MAX_CONNECTIONS {
                 reset(&stream);
                 continue;
             }
@@ -509,16 +509,18 @@ impl TcpServer {
     }
 
     /// Handles a request at a control socket.
-    fn handle_request(&mut self, key: u64, report: Report<'_>) {
+    fn handle_control(&mut self, key: u64, report: Report<'_>) {
         let n = ((key >> 32) as usize).wrapping_sub(1);
         if n >= self.ports.len() {
             return;
         }
         // Taken out, because the request handler needs the whole server.
         let mut controls = std::mem::take(&mut self.controls);
-        controls[n].handle_request(key, |order| match order {
-            Order::Status => Ok(self.status(n)),
-            Order::Fault(change) => self.apply_change(n, change, report).map(|()| String::new()),
+        controls[n].handle_input(key, |command| match command {
+            ControlCommand::Status => Ok(self.status(n)),
+            ControlCommand::Fault(change) => {
+                self.apply_change(n, change, report).map(|()| String::new())
+            }
         });
         self.controls = controls;
     }
@@ -1052,7 +1054,7 @@ impl TcpServer {
             if !(2..=ADMIN_ENTRIES).contains(&connect.entries) {
                 return Err(invalid(SQSIZE_AT, false));
             }
-            if self.associations.len() >= MOST_ASSOCIATIONS {
+            if self.associations.len() >= MAX_ASSOCIATIONS {
                 // Without DNR: the host may try again once another association has ended.
                 return Err((0, fabrics::CONTROLLER_BUSY));
             }
@@ -1411,12 +1413,12 @@ fn control_path(address: SocketAddr) -> PathBuf {
     folder.join(format!("reap-{address}"))
 }
 
-/// Sends a request to the server at this address; see [`ask`](super::ask).
+/// Sends a control command to the server at this address; see [`ask`](super::ask).
 ///
 /// # Errors
 /// See [`ControlError`].
-pub fn ask_address(address: SocketAddr, order: &str) -> Result<String, ControlError> {
-    control::ask(&control_path(address), order)
+pub fn ask_address(address: SocketAddr, command: &str) -> Result<String, ControlError> {
+    control::ask(&control_path(address), command)
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {

@@ -145,9 +145,9 @@ pub struct ScriptError {
     pub what: String,
 }
 
-/// A request at a control socket.
+/// A command at a control socket, as `reap ctl` sends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum ControlCommand {
     /// `fault CHANGE`: applies a change now, in the syntax of a [`Script`].
     Fault(Change),
     /// `status`: reports the state of the controller.
@@ -211,16 +211,17 @@ impl FromStr for Change {
     }
 }
 
-impl FromStr for Order {
+impl FromStr for ControlCommand {
     type Err = ScriptError;
 
-    fn from_str(text: &str) -> Result<Order, ScriptError> {
+    fn from_str(text: &str) -> Result<ControlCommand, ScriptError> {
         match *words(text) {
-            ["status"] => Ok(Order::Status),
-            ["fault", ref rest @ ..] => change(rest).map(Order::Fault),
-            _ => {
-                Err(format!("`{}` is no order: there are `status` and `fault CHANGE`", text.trim()))
-            }
+            ["status"] => Ok(ControlCommand::Status),
+            ["fault", ref rest @ ..] => change(rest).map(ControlCommand::Fault),
+            _ => Err(format!(
+                "`{}` is not a control command; the commands are `status` and `fault CHANGE`",
+                text.trim()
+            )),
         }
         .map_err(|what| ScriptError { line: 1, what })
     }
@@ -233,12 +234,12 @@ fn words(text: &str) -> Vec<&str> {
 fn timed(words: &[&str]) -> Result<Timed, String> {
     let ["at", at, "path", path, rest @ ..] = words else {
         return Err(format!(
-            "`{}` is no step: one reads `at TIME path NUMBER CHANGE`",
+            "`{}` is not a step; a step is `at TIME path NUMBER CHANGE`",
             words.join(" ")
         ));
     };
     let path =
-        path.parse().map_err(|_| format!("`{path}` is no path: they are numbers, from 0"))?;
+        path.parse().map_err(|_| format!("`{path}` is not a path; paths are numbers, from 0"))?;
     Ok(Timed { at: at.parse()?, path, change: change(rest)? })
 }
 
@@ -345,7 +346,12 @@ fn fault(words: &[&str]) -> Result<Fault, String> {
         ["lose-message"] => Fault::LoseMessage,
         ["double-message"] => Fault::DoubleMessage,
         ["delay-message", by] => Fault::DelayMessage(by.parse()?),
-        _ => return Err(format!("`{}` is no change: there are {CHANGES}", words.join(" "))),
+        _ => {
+            return Err(format!(
+                "`{}` is not a change; the changes are {CHANGES}",
+                words.join(" ")
+            ));
+        }
     })
 }
 
@@ -364,7 +370,7 @@ fn number<N: FromStr + PartialOrd + From<u8> + fmt::Display>(
 fn ana_state(word: &str) -> Result<AnaState, String> {
     AnaState::ALL.into_iter().find(|state| state.name() == Some(word)).ok_or_else(|| {
         let names: Vec<_> = AnaState::ALL.iter().filter_map(|state| state.name()).collect();
-        format!("`{word}` is no ANA state: there are {}", names.join(", "))
+        format!("`{word}` is not an ANA state; the states are {}", names.join(", "))
     })
 }
 
@@ -373,7 +379,7 @@ fn ana_state(word: &str) -> Result<AnaState, String> {
 fn status(word: &str) -> Result<Status, String> {
     let number = word.strip_prefix("0x").and_then(|digits| u16::from_str_radix(digits, 16).ok());
     number.map(Status).filter(|status| status.0 <= 0x7fff && !status.is_success()).ok_or_else(|| {
-        format!("`{word}` is no status of a failure: write its type and code in hexadecimal, as 0x281, with 0x4000 for Do Not Retry")
+        format!("`{word}` is not an error status: write its type and code in hexadecimal, as 0x281, with 0x4000 for Do Not Retry")
     })
 }
 

@@ -1,5 +1,5 @@
-//! Memory that a caller owns: the trait that a type must implement to be registered, and two types
-//! that do.
+//! Memory that a caller owns: the trait that a type must implement so that its memory can be
+//! registered for DMA, and two types that implement it.
 
 use std::fmt;
 use std::io;
@@ -13,16 +13,16 @@ use rustix::mm::{Advice, MapFlags};
 use super::PAGE;
 use crate::mapping::{Mapping, sealed_memfd};
 
-/// The kind of memory of a pool. None of it is touched before it is used.
+/// The kind of memory of a pool. Its pages are not pre-faulted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backing {
     /// Private memory, in transparent huge pages where the kernel has them.
     #[default]
     Anonymous,
-    /// A memory file, which another process can map as well.
+    /// A memfd, which another process can map as well.
     Memfd,
-    /// A memory file of 2 MiB huge pages from the administrator's reserve, all reserved at once. If
-    /// there are too few: [`Backing::Memfd`].
+    /// A memfd of 2 MiB huge pages, which are reserved from the system's pool (`vm.nr_hugepages`)
+    /// when it is mapped. If the pool has too few: [`Backing::Memfd`].
     HugeMemfd,
 }
 
@@ -34,9 +34,9 @@ pub enum Backing {
 ///
 /// # Safety
 /// [`Memory::bytes`] always returns the same initialised, readable and writable memory. It stays in
-/// place while the owner lives, even if the owner is moved. While it is registered, nothing but the
-/// region, its buffers and the device accesses it; the owner may access it before and after, and
-/// only within its own methods.
+/// place while the owner lives, even if the owner is moved. While the memory is registered, nothing
+/// but the region, its buffers and the device accesses it. At other times only the owner's own
+/// methods access it.
 pub unsafe trait Memory: Send + 'static {
     /// The memory.
     fn bytes(&mut self) -> NonNull<[u8]>;
@@ -50,7 +50,8 @@ pub unsafe trait Memory: Send + 'static {
     }
 }
 
-// SAFETY: the first value upholds it; the second only has to be dropped after it.
+// SAFETY: the first value is a `Memory`, and upholds its contract. The second value is only dropped
+// after the first.
 unsafe impl<M: Memory, T: Send + 'static> Memory for (M, T) {
     fn bytes(&mut self) -> NonNull<[u8]> {
         self.0.bytes()
@@ -61,8 +62,8 @@ unsafe impl<M: Memory, T: Send + 'static> Memory for (M, T) {
     }
 }
 
-/// Whole pages, zero-filled by the kernel when each is first touched; used as a page-aligned
-/// `Box<[u8]>`.
+/// Whole pages, which the kernel fills with zeroes when they are first touched; used as a
+/// page-aligned `Box<[u8]>`.
 #[derive(Debug)]
 pub struct Pages {
     pub(super) mapping: Mapping,
@@ -71,12 +72,12 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// At least `bytes` bytes, and at least a page.
+    /// Allocates at least `bytes` bytes, and at least a page.
     pub fn new(bytes: usize) -> io::Result<Pages> {
         Ok(Pages::backed(bytes, Backing::Anonymous)?.0)
     }
 
-    /// As [`Pages::new`], with a file, so that a device in another process can access it too.
+    /// As [`Pages::new`], but in a memfd, so that a device in another process can access it too.
     pub fn shared(bytes: usize) -> io::Result<Pages> {
         Ok(Pages::backed(bytes, Backing::Memfd)?.0)
     }
@@ -185,7 +186,7 @@ impl RawMemory {
     }
 }
 
-// SAFETY: `RawMemory::new` requires it of its caller.
+// SAFETY: the caller of `RawMemory::new` guarantees what `Memory` requires.
 unsafe impl Memory for RawMemory {
     fn bytes(&mut self) -> NonNull<[u8]> {
         self.memory

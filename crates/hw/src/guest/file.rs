@@ -1,4 +1,5 @@
-//! One file of guest memory: mapped if its pages cannot go away, otherwise accessed with pread(2)
+//! One file of guest memory. It is mapped if the guest cannot shrink it (F_SEAL_SHRINK), so that an
+//! access cannot raise SIGBUS, or if the guest is trusted; otherwise it is accessed with pread(2)
 //! and pwrite(2).
 
 use std::fs::File;
@@ -28,14 +29,14 @@ pub(super) enum Access {
 }
 
 impl GuestFile {
-    /// Opens the first `bytes` bytes of a file. `mapped`: map it; the caller has checked that its
-    /// pages cannot go away, or trusts its owner.
+    /// Opens the first `bytes` bytes of a file. `mapped`: map the file; the caller has checked that
+    /// it cannot lose pages, or trusts its owner.
     pub(super) fn new(file: OwnedFd, bytes: u64, mapped: bool) -> GuestFile {
         let len = usize::try_from(bytes)
             .ok()
             .filter(|len| mapped && *len > 0 && isize::try_from(*len).is_ok());
-        // Not writable (F_SEAL_WRITE, or opened read-only): map it read-only. No mapping at all:
-        // use system calls.
+        // A file that is not writable (F_SEAL_WRITE, or opened read-only) is mapped read-only. One
+        // that cannot be mapped is accessed by system calls.
         let map = |access| Mapping::shared(&file, 0, len?, access, MapFlags::NORESERVE).ok();
         let mapped = map(Mapping::READ_WRITE).map(|mapping| (mapping, true));
         let access = match mapped.or_else(|| map(ProtFlags::READ).map(|mapping| (mapping, false))) {
@@ -55,13 +56,13 @@ impl GuestFile {
         alignment: usize,
     ) -> Option<NonNull<u8>> {
         at.checked_add(len as u64).filter(|end| *end <= self.bytes)?;
-        // SAFETY: the mapping has `bytes` bytes, of which the first of the range is one, or one
-        // past the last if the range is empty.
+        // SAFETY: the mapping has `bytes` bytes and `at` is at most `bytes`, so the pointer is
+        // within the mapping or one past its end.
         let place = unsafe { mapping.at.add(at as usize) };
         place.addr().get().is_multiple_of(alignment).then_some(place)
     }
 
-    /// Copies from the file. False: not possible.
+    /// Copies from the file. Returns false if that is not possible.
     pub(super) fn read(&self, at: u64, into: &mut [u8]) -> bool {
         match &self.access {
             Access::Syscalls(file) => file.read_exact_at(into, at).is_ok(),
@@ -83,7 +84,7 @@ impl GuestFile {
         }
     }
 
-    /// Copies to the file. False: not possible.
+    /// Copies to the file. Returns false if that is not possible.
     pub(super) fn write(&self, at: u64, from: &[u8]) -> bool {
         match &self.access {
             Access::Syscalls(file) => file.write_all_at(from, at).is_ok(),
@@ -124,8 +125,9 @@ impl GuestFile {
         Some(words)
     }
 
-    /// Stores words at an aligned offset, each as a release. Of a second 64-bit word, bits 48 to
-    /// 55, which contain the phase tag, are not written before the rest. False: not possible.
+    /// Stores words at an aligned offset, each as a release. If they are a CQE, two 64-bit words,
+    /// byte 14, which has the phase tag, is not written before the other bytes. Returns false if
+    /// the store is not possible.
     pub(super) fn store<T: IntoBytes + Copy + Immutable, const N: usize>(
         &self,
         at: u64,
@@ -134,9 +136,9 @@ impl GuestFile {
         match &self.access {
             Access::Syscalls(file) => {
                 let bytes = words.as_bytes();
-                // pwrite(2) does not guarantee an order of the bytes within a call. Write the byte
-                // with the phase tag last, in a call of its own: the guest must not see a new tag
-                // in front of an old entry.
+                // pwrite(2) does not guarantee an order of the bytes within a call. Write byte 14,
+                // which has the phase tag of a CQE, last and in a call of its own: the guest must
+                // not see a new tag while other bytes are those of the old entry.
                 let tag = bytes.len().min(14);
                 let behind = bytes.len().min(15);
                 [0..tag, behind..bytes.len(), tag..behind].into_iter().all(|part| {
@@ -163,9 +165,9 @@ impl GuestFile {
     }
 }
 
-/// Doorbells that a guest maps: a memory file whose descriptor the guest gets. It is sealed against
-/// resizing. Any process with the descriptor may write any word at any time, so values are
-/// validated by the reader.
+/// Doorbells that a guest, a vfio-user client, maps: a memfd whose descriptor the guest gets. It is
+/// sealed against resizing. Any process with the descriptor may write any word at any time, so the
+/// reader validates the values.
 #[derive(Debug)]
 pub struct DoorbellFile {
     file: OwnedFd,

@@ -54,7 +54,7 @@ proptest! {
 
 /// A sysfs copy with two controllers and a bridge in group 7, a controller without an IOMMU, and a
 /// network card.
-fn bus() -> (tempfile::TempDir, Bus) {
+fn bus() -> (tempfile::TempDir, SysfsPci) {
     let root = tempfile::tempdir().unwrap();
     let group = root.path().join("groups/7/devices");
     fs::create_dir_all(&group).unwrap();
@@ -78,7 +78,7 @@ fn bus() -> (tempfile::TempDir, Bus) {
             symlink(&path, group.join(bdf)).unwrap();
         }
     }
-    let bus = Bus::at(root.path());
+    let bus = SysfsPci::at(root.path());
     (root, bus)
 }
 
@@ -108,7 +108,7 @@ fn only_nvme_controllers_are_listed() {
     let found: Vec<_> =
         bus.controllers().unwrap().iter().map(|function| function.bdf.bus).collect();
     assert_eq!(found, [1, 2, 3]);
-    assert!(Bus::at(Path::new("/nowhere")).controllers().unwrap().is_empty());
+    assert!(SysfsPci::at(Path::new("/nowhere")).controllers().unwrap().is_empty());
 }
 
 #[test]

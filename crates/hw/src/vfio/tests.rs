@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use super::*;
 
 /// A bus with one function at 01:00.0.
-fn bus(class: &str, driver: Option<&str>, grouped: bool) -> (tempfile::TempDir, Bus) {
+fn bus(class: &str, driver: Option<&str>, grouped: bool) -> (tempfile::TempDir, SysfsPci) {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("devices/0000:01:00.0");
     fs::create_dir_all(&path).unwrap();
@@ -15,7 +15,7 @@ fn bus(class: &str, driver: Option<&str>, grouped: bool) -> (tempfile::TempDir, 
     if grouped {
         symlink(root.path().join("groups/12"), path.join("iommu_group")).unwrap();
     }
-    let bus = Bus::at(root.path());
+    let bus = SysfsPci::at(root.path());
     (root, bus)
 }
 

@@ -213,7 +213,7 @@ const MISTAKES: [(&str, &[&str]); 67] = [
         "[[device]]\nname = \"a\"\nprofile = \"tlc\"\nmasks = false\nqueues = 65",
         &["s.toml:2:1", "65 hardware queues", "offers 128"],
     ),
-    ("[[job]]\ndevices = []\noptions = {}", &["s.toml:2:1", "names none"]),
+    ("[[job]]\ndevices = []\noptions = {}", &["s.toml:2:1", "`devices` is empty"]),
     (
         "[[job]]\noptions = { rw = \"randread\", iodpth = 4 }",
         &["s.toml:3:30", "unknown option 'iodpth'", "did you mean 'iodepth'?"],
@@ -286,15 +286,15 @@ const MISTAKES: [(&str, &[&str]); 67] = [
     ),
     (
         "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"lots\"",
-        &["s.toml:12:10", "`lots` is no change", "lost [frozen], back"],
+        &["s.toml:12:10", "`lots` is not a change", "lost [frozen], back"],
     ),
     (
         "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"ana  inacessible\"",
-        &["s.toml:12:10", "`inacessible` is no ANA state"],
+        &["s.toml:12:10", "`inacessible` is not an ANA state"],
     ),
     (
         "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"lost now\"",
-        &["s.toml:12:10", "`lost now` is no change"],
+        &["s.toml:12:10", "`lost now` is not a change"],
     ),
     (
         "[[device]]\nname = \"far\"\nprofile = \"tlc\"\n[[job]]\ndevices = [\"far\", \"nvme0\"]\noptions = {}\npaths = { policy = \"numa\" }\n[[event]]\nat = \"5ms\"\ndevice = \"far\"\nchange = \"power-lost\"",

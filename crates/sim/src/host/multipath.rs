@@ -1,6 +1,6 @@
 //! The requests of a thread whose paths end at different controllers. As in the library,
-//! `driver::multipath::Failover` decides which paths a request may take and what happens when one
-//! fails, and the selector chooses among those. This file carries it out.
+//! `driver::multipath::Failover` decides which paths a request may take, and what happens when a
+//! path fails; the selector chooses one of those paths. This file carries out the decisions.
 
 use driver::multipath::{
     Action, CompletionOutcome, Failover, Link, MultipathCounters, PathId, PathSnapshot, PathUpdate,
@@ -17,22 +17,22 @@ use crate::requests::{Finished, RequestError};
 /// Counters of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PathTally {
-    /// Requests that have ended on it, those that go to another path included.
+    /// Requests that have ended on the path, including those that were then sent on another path.
     pub(crate) ended: u64,
-    /// Those of them that failed on it.
+    /// How many of `ended` failed on the path.
     pub(crate) failed: u64,
-    /// Their time on the path, in all.
+    /// Sum of the times that the requests of `ended` spent on the path.
     pub(crate) time: Nanos,
 }
 
 /// A request, or one controller's share of a Flush.
 #[derive(Debug)]
 struct Flight {
-    /// As the application issued it.
+    /// The request as the application issued it.
     io: Io,
-    /// While it is sent.
+    /// The path that the request is on; `None` while it is not sent.
     attempt: Option<Attempt>,
-    /// It is a share of a Flush: the application does not wait for it.
+    /// This is one controller's share of a Flush; the application waits for the Flush only.
     share: bool,
 }
 
@@ -59,17 +59,18 @@ pub(crate) struct MultipathRequests {
     chooser: Chooser,
     /// By path: its device.
     devices: Vec<usize>,
-    /// By slot. Slots beyond the depth are for shares of Flushes.
+    /// By slot. Slots from `depth` on are for shares of Flushes.
     flights: Vec<Option<Flight>>,
     depth: usize,
     /// By path: its state.
     current: Vec<PathSnapshot>,
     /// By path: the state last reported to the failover.
     applied: Vec<PathSnapshot>,
-    /// The two differ.
+    /// `current` and `applied` may differ, or the failover has to be told of cancelled requests.
     changed: bool,
     tallies: Vec<PathTally>,
-    /// Cost of choosing and of counting since the last [`MultipathRequests::take_costs`].
+    /// Costs of choosing paths and of counting requests since the last
+    /// [`MultipathRequests::take_costs`].
     choosing: Nanos,
     counting: Nanos,
 }
@@ -132,7 +133,8 @@ impl MultipathRequests {
         }
     }
 
-    /// The paths that are gone: commands for them in the backlog have to be cancelled.
+    /// The paths whose controllers went away since the last change was applied: commands for them
+    /// in the backlog have to be cancelled.
     pub(super) fn closed(&self) -> impl Iterator<Item = usize> + use<> {
         let changed = self.current.iter().zip(&self.applied).enumerate();
         let closed = |(_, (current, applied)): &(usize, (&PathSnapshot, &PathSnapshot))| {
@@ -157,7 +159,7 @@ impl MultipathRequests {
                 PathUpdate::Applied => {}
                 // Latencies from before the outage say nothing about the controller now.
                 PathUpdate::CameUp => self.chooser.forget(path),
-                // Commands of the path's old life are still out.
+                // Commands from before the path's last change of link are still in flight.
                 PathUpdate::Deferred => self.changed = true,
             }
         }
@@ -214,7 +216,7 @@ impl MultipathRequests {
                     let slot = self.slot_to_send(token as u32);
                     self.send(slot, request, path, cx).map(PathAction::Send)
                 }
-                Action::End { token, status } => {
+                Action::Complete { token, status } => {
                     self.finish(token as u32, result_of(status)).map(PathAction::Finish)
                 }
                 Action::Fail { token, .. } => {
@@ -270,7 +272,8 @@ impl MultipathRequests {
         Some(Io { target: path.0.into(), ..flight.io })
     }
 
-    /// A request has come back from its path. Returns its result if it has ended.
+    /// A request has ended on its path. Returns its result, unless it is to be sent on another
+    /// path.
     pub(super) fn completed(
         &mut self,
         (io, result): Finished,
@@ -278,8 +281,8 @@ impl MultipathRequests {
     ) -> Option<Finished> {
         let flight = self.flights.get_mut(io.slot as usize)?.as_mut()?;
         let (attempt, share) = (flight.attempt.take()?, flight.share);
-        // The failover counts the shares of a Flush, and ends it with the last one.
-        // Its slot was made for this share alone.
+        // The slot of a share was made for this share alone. The failover counts the shares of a
+        // Flush, and ends the Flush with the last one.
         if share {
             self.flights[io.slot as usize] = None;
         }
@@ -294,7 +297,8 @@ impl MultipathRequests {
             }
             Err(failed) => {
                 self.chooser.abandon(attempt.sent);
-                // Cancelled requests are decided on when the path's new state is known.
+                // What happens to a cancelled request is decided when the path's new state is
+                // known.
                 let RequestError::Status(status) = failed else { return None };
                 status
             }
@@ -307,8 +311,8 @@ impl MultipathRequests {
         }
     }
 
-    /// A request was cancelled on its path, or never posted there. What happens to it depends on
-    /// the path's next state.
+    /// A request was cancelled on its path, or never posted there. The path's next state decides
+    /// whether it is sent on another path.
     pub(super) fn cancelled(&mut self, io: &Io, now: Nanos) {
         let Some(place) = self.flights.get_mut(io.slot as usize) else { return };
         let Some(flight) = place else { return };

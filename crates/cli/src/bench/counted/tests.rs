@@ -108,24 +108,24 @@ fn other_threads_are_charged_per_io() {
     };
     let mut threads = [thread(1_000, 9_000, 300), thread(2_000, 10_000, 100)];
     // Of 10000 they had 3000, and the thread that shows the progress had 3000.
-    charge(threads.iter_mut(), Nanos(3_000));
+    charge_kernel_workers(threads.iter_mut(), Nanos(3_000));
     assert_eq!(threads.map(|thread| thread.cpu.0), [1_000 + 3_000, 2_000 + 1_000]);
     // Nothing is paid back, and nothing is divided by no I/O.
-    charge(threads.iter_mut(), Nanos(50_000));
+    charge_kernel_workers(threads.iter_mut(), Nanos(50_000));
     assert_eq!(threads.map(|thread| thread.cpu.0), [4_000, 3_000]);
     let mut idle = [thread(0, 500, 0)];
-    charge(idle.iter_mut(), Nanos::ZERO);
+    charge_kernel_workers(idle.iter_mut(), Nanos::ZERO);
     assert_eq!(idle[0].cpu, Nanos::ZERO);
 }
 
 #[test]
 fn stretches_add_up_path_by_path() {
-    let path = |ios, in_flight, lat_ns, state: &str| PathFigures {
+    let path = |ios, in_flight, lat_ns, state: &str| PathStats {
         ios,
         in_flight,
         lat_ns,
         state: state.into(),
-        ..PathFigures::default()
+        ..PathStats::default()
     };
     let first = [path(100, 1.0, 10, "optimized"), path(0, 0.0, 0, "lost")];
     let second = [path(300, 3.0, 30, "optimized"), path(50, 1.0, 90, "optimized")];

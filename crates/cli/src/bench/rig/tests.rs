@@ -90,8 +90,8 @@ fn stopped_fill_is_no_error() {
 
 #[test]
 fn only_memory_that_moves_data_flatters() {
-    let matters = |uri: &str| matters(&uri.parse().unwrap());
-    assert!(matters("mem:1G?profile=tlc"));
-    assert!(!matters("mem:1G?profile=null"));
-    assert!(!matters("file:/tmp/x"));
+    let needs = |uri: &str| needs_fill(&uri.parse().unwrap());
+    assert!(needs("mem:1G?profile=tlc"));
+    assert!(!needs("mem:1G?profile=null"));
+    assert!(!needs("file:/tmp/x"));
 }

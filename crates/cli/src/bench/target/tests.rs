@@ -33,7 +33,7 @@ fn a_filename_is_a_path() {
     assert_eq!(uris(None, &path), [format!("kernel:{here}?readonly=yes")]);
     assert_eq!(uris(None, "[a]\nfilename=new\nsize=4k\n"), ["kernel:new?size=4K"]);
     assert_eq!(uris(None, "[a]\nfilename=/dev/nvme9n9\n"), ["kernel:/dev/nvme9n9"]);
-    assert_eq!(uris(None, "[a]\n"), [USUAL]);
+    assert_eq!(uris(None, "[a]\n"), [DEFAULT_DEVICE]);
     // It names one.
     assert_eq!(uris(Some("kernel:"), &path), [format!("kernel:{here}?readonly=yes")]);
     assert_eq!(
@@ -65,7 +65,7 @@ fn a_directory_is_a_path() {
 #[test]
 fn null_engine_has_no_path() {
     let job = "[a]\nioengine=null\nrw=write\nfilename=/nowhere\nsize=4k\n";
-    assert_eq!(uris(None, job), [USUAL]);
+    assert_eq!(uris(None, job), [DEFAULT_DEVICE]);
     assert_eq!(uris(Some("kernel:"), job), ["kernel:/nowhere?size=4K"]);
 }
 
@@ -102,7 +102,8 @@ fn mixed_jobs_are_refused() {
     for others in ["filename=/nowhere", "directory=/mnt"] {
         let nameless = refusal(None, &format!("[a]\n{others}\n[b]\n"));
         assert!(
-            nameless.contains("job 'b' has no filename=, but others have; give it filename=")
+            nameless
+                .contains("job 'b' has no filename=, but other jobs have one; give it filename=")
                 && nameless.contains("mem:SIZE"),
             "{nameless}"
         );

@@ -32,7 +32,7 @@ fn modes_are_named_once() {
             .to_string()
             .contains("adaptive?delay-exponent=1 twice")
     );
-    assert_eq!(modes(&args("")).unwrap(), USUAL);
+    assert_eq!(modes(&args("")).unwrap(), DEFAULT_MODES);
     let swept = names(&modes(&args("--loads 5")).unwrap());
     assert_eq!(
         swept[SWEPT.len()..],
@@ -104,11 +104,11 @@ fn threads_share_a_load() {
 #[test]
 fn conflicting_options_are_refused() {
     assert!(
-        scenes_of("--loads 50,5,50%").unwrap_err().to_string().contains("--loads names 50 twice")
+        scenes_of("--loads 50,5,50%").unwrap_err().to_string().contains("--loads has 50 twice")
     );
-    assert!(scenes_of("--qd 32,32").unwrap_err().to_string().contains("--qd names 32 twice"));
+    assert!(scenes_of("--qd 32,32").unwrap_err().to_string().contains("--qd has 32 twice"));
     let rated =
-        vec![Job { name: "own".into(), rate: PerOp::both(Some(Rate::Iops(5))), ..Job::default() }];
+        vec![Job { name: "own".into(), rate: PerOp::all(Some(Rate::Iops(5))), ..Job::default() }];
     let plan = plan::plan(&rated, &[0]);
     assert!(
         scenes(&args("--loads 5"), &rated, &plan, "optane")
@@ -142,7 +142,7 @@ fn all_blocks_are_counted() {
 }
 
 fn outside() -> Machine {
-    Machine { device: None, host: vec![0, 1, 2], outside: true, seated: None }
+    Machine { device: None, job_cpus: vec![0, 1, 2], external_device: true, placement_note: None }
 }
 
 fn plan_of(text: &str) -> Plan {
@@ -183,7 +183,7 @@ fn threads_follow_the_disks_interrupts() {
         let mut machine = outside();
         let cpus =
             JobCpus::new(root.path(), &plan_of(jobs), &mut machine, &["mem:1G", &uri], false);
-        (cpus.threads, cpus.disturbed, machine.seated.unwrap())
+        (cpus.threads, cpus.disturbed, machine.placement_note.unwrap())
     };
     let one = "threads on CPU 2; nvme0n1's interrupts are on CPU 1-2".to_owned();
     assert_eq!(cpus("[a]\n"), (vec![vec![2]], vec![0, 1, 2], one));
@@ -204,7 +204,7 @@ fn unknown_interrupts_pin_nothing() {
         false,
     );
     assert_eq!((cpus.threads, cpus.used, cpus.needed), (vec![vec![], vec![1]], vec![0, 1, 2], 2));
-    assert!(machine.seated.unwrap().starts_with("threads not pinned: "));
+    assert!(machine.placement_note.unwrap().starts_with("threads not pinned: "));
 }
 
 #[test]
@@ -213,14 +213,22 @@ fn given_cpus_are_used() {
     let mut machine = outside().only(&[0, 1]).unwrap();
     let cpus = JobCpus::new(root.path(), &plan_of("[a]\n"), &mut machine, &[&uri], true);
     assert_eq!(
-        (cpus.threads, machine.seated.unwrap().as_str()),
+        (cpus.threads, machine.placement_note.unwrap().as_str()),
         (vec![vec![0]], "threads on CPU 0, as --cpus says")
     );
 }
 
 #[test]
 fn embedded_devices_keep_the_placement() {
-    let mut machine = Machine { device: Some(1), host: vec![0], outside: false, seated: None };
+    let mut machine = Machine {
+        device: Some(1),
+        job_cpus: vec![0],
+        external_device: false,
+        placement_note: None,
+    };
     let cpus = JobCpus::new(Path::new("/"), &plan_of("[a]\n"), &mut machine, &["mem:1G"], false);
-    assert_eq!((cpus.threads, cpus.disturbed, machine.seated), (vec![vec![0]], vec![0], None));
+    assert_eq!(
+        (cpus.threads, cpus.disturbed, machine.placement_note),
+        (vec![vec![0]], vec![0], None)
+    );
 }

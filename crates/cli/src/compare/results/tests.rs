@@ -47,12 +47,12 @@ fn sample(kiops: u64) -> Sample {
     let mut latency = Latency { histogram: Some(Histogram::default()), ..Latency::default() };
     latency.add(Nanos(50_000), ios - ios / 50);
     latency.add(Nanos(90_000), ios / 50);
-    let host = Counters { wakeups: ios / 4, drain_max: kiops as u32 / 10, ..Counters::default() };
+    let queues = Counters { wakeups: ios / 4, drain_max: kiops as u32 / 10, ..Counters::default() };
     let counted = Counted {
         ios,
         wall: Nanos::from_millis(100),
         cpu: Nanos(ios * 700),
-        host,
+        queues,
         messages: ios as f64 / 2.0,
         notify_ns: ios as f64 * 30.0,
         ..Counted::default()
@@ -97,7 +97,7 @@ fn rows_are_medians_of_rounds() {
 fn wake_ups_are_part_of_cpu() {
     let mut record = record(30);
     for sample in record.rounds.iter_mut().flatten().flatten() {
-        sample.counted.host.naps = sample.counted.ios / 10;
+        sample.counted.queues.naps = sample.counted.ios / 10;
     }
     let wake_up = WakeUp { notified: 12_000.0, timer: 20_000.0, ..FREE };
     let all = Outcome::new(
@@ -309,7 +309,7 @@ fn starved(record: &Record, load: Option<f64>, cpus: usize) -> Vec<String> {
 fn poll_needs_its_cpu() {
     assert_eq!(starved(&rounds(|_| spun(0.97)), None, 1), NONE);
     let record = rounds(|_| spun(0.62));
-    assert_eq!(starved(&record, None, 1), ["other work left poll 62 % of its CPU"]);
+    assert_eq!(starved(&record, None, 1), ["other work left only 62 % of its CPU to poll"]);
     let all = Outcome::new(
         &modes(&["interrupt", "poll"]),
         &record,
@@ -345,7 +345,7 @@ fn a_rate_is_judged_without_it() {
     let mut record = rounds(|_| spun(0.1));
     assert_eq!(starved(&record, Some(50.0), 1), NONE);
     record.polled = vec![spun(0.4); 8];
-    assert_eq!(starved(&record, Some(50.0), 1), ["other work left poll 40 % of its CPU"]);
+    assert_eq!(starved(&record, Some(50.0), 1), ["other work left only 40 % of its CPU to poll"]);
 }
 
 #[test]
@@ -353,5 +353,5 @@ fn run_delay_counts_outside() {
     let waited =
         |millis| rounds(move |_| Sample { away: Some(Nanos::from_millis(millis)), ..spun(0.5) });
     assert_eq!(starved(&waited(3), None, 1), NONE);
-    assert_eq!(starved(&waited(30), None, 1), ["other work left poll 70 % of its CPU"]);
+    assert_eq!(starved(&waited(30), None, 1), ["other work left only 70 % of its CPU to poll"]);
 }

@@ -24,7 +24,7 @@ fn printed(file: &ScenarioFile, modes: &[Mode]) -> (String, String) {
 }
 
 fn table_of(file: &ScenarioFile) -> String {
-    printed(file, if file.modes.is_empty() { &USUAL } else { &file.modes }).0
+    printed(file, if file.modes.is_empty() { &DEFAULT_MODES } else { &file.modes }).0
 }
 
 #[test]

@@ -169,7 +169,7 @@ impl World {
                 Action::Fail { token, .. } => {
                     self.open[self.writes[token as usize - 1].block] = false
                 }
-                Action::End { .. } | Action::ReadAna(_) | Action::Reset(_) => {}
+                Action::Complete { .. } | Action::ReadAna(_) | Action::Reset(_) => {}
             }
         }
     }

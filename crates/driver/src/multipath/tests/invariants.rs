@@ -215,7 +215,7 @@ impl World {
                 Some(Action::Send { token, .. })
                     if self.mutant == Mutant::DropsRetries && token % 3 == 0 => {}
                 Some(Action::Send { request, token, path }) => self.sent(request, token, path),
-                Some(Action::End { token, status }) => self.end(token, Some(status)),
+                Some(Action::Complete { token, status }) => self.end(token, Some(status)),
                 Some(Action::Fail { token, .. }) => self.end(token, None),
                 Some(Action::ReadAna(path)) => {
                     if self.controllers[path.index()].live {

@@ -25,33 +25,33 @@ fn mistakes_are_named_where_they_are() {
     let cases = [
         (
             "at 1s path 0 gone",
-            "line 1: `gone` is no change: there are ana STATE [group N], lost [frozen],",
+            "line 1: `gone` is not a change; the changes are ana STATE [group N], lost [frozen],",
         ),
         (
             "\n  at 1 path 0 lost",
             "line 2: `1` is not a duration: write a number and its unit, ns, us, ms or s, as in 1.5ms",
         ),
-        ("at 1s path -1 lost", "line 1: `-1` is no path: they are numbers, from 0"),
+        ("at 1s path -1 lost", "line 1: `-1` is not a path; paths are numbers, from 0"),
         (
             "at 1s pfad 0 lost",
-            "line 1: `at 1s pfad 0 lost` is no step: one reads `at TIME path NUMBER CHANGE`",
+            "line 1: `at 1s pfad 0 lost` is not a step; a step is `at TIME path NUMBER CHANGE`",
         ),
-        ("at 1s path 0", "line 1: `` is no change"),
+        ("at 1s path 0", "line 1: `` is not a change"),
         (
             "at 1s path 0 lost; at 2s path 0 ana gut",
-            "line 1: `gut` is no ANA state: there are optimized, non-optimized,",
+            "line 1: `gut` is not an ANA state; the states are optimized, non-optimized,",
         ),
         ("at 1s path 0 ana optimized group 0", "line 1: `0` is not a whole number from 1"),
-        ("at 1s path 0 lost forever", "line 1: `lost forever` is no change"),
+        ("at 1s path 0 lost forever", "line 1: `lost forever` is not a change"),
         ("at 1s path 0 resize big", "line 1: `big` is not a whole number from 0"),
         ("at 1s path 0 resize 9 namespace 0", "line 1: `0` is not a whole number from 1"),
         ("at 1s path 0 reset-takes long", "line 1: `long` is not a duration"),
         (
             "at 1s path 0 wrong-status 0",
-            "line 1: `0` is no status of a failure: write its type and code in hexadecimal, as 0x281",
+            "line 1: `0` is not an error status: write its type and code in hexadecimal, as 0x281",
         ),
         ("at 1s path 0 wrong-cid times 0", "line 1: `0` is not a whole number from 1"),
-        ("at 1s path 0 back now", "line 1: `back now` is no change"),
+        ("at 1s path 0 back now", "line 1: `back now` is not a change"),
         (
             "at 1s path 0 hold trims",
             "line 1: `trims` cannot be held: write reads, writes, flushes,",
@@ -66,16 +66,22 @@ fn mistakes_are_named_where_they_are() {
 
 #[test]
 fn orders_read_as_they_say() {
-    assert_eq!(" fault  hold reads ".parse(), Ok(Order::Fault(Change::Hold(Some(Op::Read)))));
-    assert_eq!("status\n".parse(), Ok(Order::Status));
+    assert_eq!(
+        " fault  hold reads ".parse(),
+        Ok(ControlCommand::Fault(Change::Hold(Some(Op::Read))))
+    );
+    assert_eq!("status\n".parse(), Ok(ControlCommand::Status));
     for (text, words) in [
-        ("", "`` is no order"),
-        ("break it", "`break it` is no order: there are `status` and `fault CHANGE`"),
-        ("status please", "is no order"),
-        ("fault", "`` is no change"),
+        ("", "`` is not a control command"),
+        (
+            "break it",
+            "`break it` is not a control command; the commands are `status` and `fault CHANGE`",
+        ),
+        ("status please", "is not a control command"),
+        ("fault", "`` is not a change"),
         ("fault hold trims", "cannot be held"),
     ] {
-        let error = text.parse::<Order>().expect_err(text);
+        let error = text.parse::<ControlCommand>().expect_err(text);
         assert!(error.what.contains(words), "{text}: {error}");
     }
 }

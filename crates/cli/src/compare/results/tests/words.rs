@@ -71,14 +71,16 @@ fn the_title_has_all_jobs() {
 
 #[test]
 fn inconclusive_names_scene_and_reason() {
-    let (good, bad) =
-        (outcome(100.0, 1, &[]), outcome(100.0, 1, &["other work left poll 62 % of its CPU"]));
+    let (good, bad) = (
+        outcome(100.0, 1, &[]),
+        outcome(100.0, 1, &["other work left only 62 % of its CPU to poll"]),
+    );
     let typed = args("reap compare --modes interrupt,poll");
     assert_eq!(inconclusive(&typed, &[good.clone(), good.clone()]), None);
     let all = inconclusive(&typed, std::slice::from_ref(&bad)).unwrap();
     assert_eq!(
         all,
-        "Inconclusive: other work left poll 62 % of its CPU. Try `reap sim --modes interrupt,poll`, or --repeat 64 while less else runs."
+        "Inconclusive: other work left only 62 % of its CPU to poll. Try `reap sim --modes interrupt,poll`, or --repeat 64 while less else runs."
     );
     let some =
         inconclusive(&args("reap compare job.fio --repeat 2"), &[good, bad.clone(), bad]).unwrap();

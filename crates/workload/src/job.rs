@@ -1,5 +1,5 @@
-//! [`Job`]: the options of one section of a job file as typed values with units. Field
-//! documentation names the fio option; fio's manual describes what it does.
+//! [`Job`]: the options of one section of a job file as typed values with units. The documentation
+//! of a field names the fio option, which fio's manual describes.
 
 use smart_default::SmartDefault;
 use std::sync::Arc;
@@ -37,9 +37,9 @@ impl Direction {
 /// `rw`: the direction, and whether offsets are random.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pattern {
-    /// Reads, writes, or both.
+    /// Which operations.
     pub direction: Direction,
-    /// Random offsets; else sequential ones.
+    /// Offsets are random; else sequential.
     pub random: bool,
     /// The number after the colon. Random: I/Os per new offset, at least 1. Sequential: bytes
     /// skipped after each I/O; may be negative.
@@ -91,15 +91,15 @@ impl Pattern {
     ];
 }
 
-/// The sizes of one operation's I/Os, in bytes.
+/// The possible sizes of one operation's I/Os, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockSizes {
     /// Minimum; also the alignment of random offsets. Never 0.
     pub min: u64,
     /// Maximum.
     pub max: u64,
-    /// `bssplit`: sizes with percentages that add up to 100. Empty: uniform between `min` and
-    /// `max`, in multiples of `min`.
+    /// `bssplit`: sizes with percentages that add up to 100. Empty: sizes are uniform between `min`
+    /// and `max`, in multiples of `min`.
     pub split: Vec<(u64, u32)>,
 }
 
@@ -135,7 +135,7 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// In bytes, on a device of `device` bytes.
+    /// The amount in bytes, on a device of `device` bytes.
     pub fn on(self, device: u64) -> u64 {
         match self {
             Amount::Bytes(n) => n,
@@ -149,10 +149,10 @@ impl Amount {
 /// `random_generator`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RandomGenerator {
-    /// fio's default. Unlike in fio it covers devices of any size.
+    /// fio's default, of 32 bits. Unlike in fio it reaches all blocks of devices of any size.
     #[default]
     Tausworthe,
-    /// Each block once per pass, even with `norandommap`.
+    /// Visits each block once per pass, even with `norandommap`.
     Lfsr,
     /// Offsets of 64 bits.
     Tausworthe64,
@@ -170,7 +170,8 @@ pub enum Distribution {
         theta: f64,
     },
     /// fio's pareto, a self-similar distribution: the fraction `h` of the blocks has the fraction
-    /// `1 - h` of the I/Os, and the same holds within that fraction. Frequent blocks are scattered.
+    /// `1 - h` of the I/Os, and the same holds within that part of the blocks. Frequent blocks are
+    /// scattered over the file.
     Pareto {
         /// Above 0, below 1.
         h: f64,
@@ -182,12 +183,12 @@ pub enum Distribution {
     },
 }
 
-/// `thinktime`: pauses after a number of I/Os, once they have completed.
+/// `thinktime`: a pause each time that a number of I/Os has been issued and has completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Think {
     /// `thinktime`: length of a pause.
     pub time: Nanos,
-    /// `thinktime_spin`: how much of it the thread spins; it sleeps for the rest.
+    /// `thinktime_spin`: how much of the pause the thread spins; it sleeps for the rest.
     pub spin: Nanos,
     /// `thinktime_blocks`: I/Os between two pauses; never 0.
     pub blocks: u64,
@@ -245,12 +246,12 @@ pub struct Measure {
 /// `unified_rw_reporting`: whether the results add up reads, writes and trims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unified {
-    /// Each separately.
+    /// The results of each operation.
     #[default]
     No,
     /// Only the sum, as `mixed`.
     Mixed,
-    /// Both.
+    /// The sum, and the results of each operation.
     Both,
 }
 
@@ -281,14 +282,14 @@ pub struct PerOp<T> {
 
 impl<T> PerOp<T> {
     /// The same value for all operations.
-    pub fn both(value: T) -> PerOp<T>
+    pub fn all(value: T) -> PerOp<T>
     where
         T: Clone,
     {
         PerOp::of(|_| value.clone())
     }
 
-    /// The results of `value` for each operation.
+    /// The values that `value` returns for each operation.
     pub fn of(mut value: impl FnMut(Op) -> T) -> PerOp<T> {
         PerOp { read: value(Op::Read), write: value(Op::Write), trim: value(Op::Deallocate) }
     }
@@ -304,7 +305,7 @@ impl<T> PerOp<T> {
         }
     }
 
-    /// The same, mutable.
+    /// The value for `op`, as in [`PerOp::get`], mutable.
     #[inline]
     pub fn get_mut(&mut self, op: Op) -> &mut T {
         match op {
@@ -343,7 +344,7 @@ impl VerifyKind {
         VerifyKind::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
     }
 
-    /// All of them, by fio's names.
+    /// All kinds, with fio's names.
     pub(crate) const ALL: [(&str, VerifyKind); 8] = [
         ("crc32c", VerifyKind::Crc32c),
         ("crc32c-intel", VerifyKind::Crc32c),
@@ -383,25 +384,26 @@ impl FillPattern {
 pub struct Verify {
     /// `verify`.
     pub kind: VerifyKind,
-    /// `verify_pattern`: the data, with any kind; `None`: pseudo-random data.
+    /// `verify_pattern`: the pattern of the data, with any `kind`; `None`: pseudo-random data.
     pub pattern: Option<FillPattern>,
     /// `verify_interval`: bytes that each header covers, including itself; `None`: the greatest
     /// common divisor of all write sizes.
     pub interval: Option<u64>,
     /// `verify_offset`: offset of the header in its block, in bytes.
     pub offset: u32,
-    /// `verify_fatal`: stop at the first wrong block; else count them.
+    /// `verify_fatal`: stop at the first wrong block; else count wrong blocks.
     pub fatal: bool,
     /// `do_verify`: read back after writing.
     #[default(true)]
     pub after_write: bool,
     /// `verify_backlog`: read back after this many writes; 0: only at the end.
     pub backlog: u64,
-    /// `verify_backlog_batch`: how many are then read back; 0: `backlog`.
+    /// `verify_backlog_batch`: how many writes are then read back; 0: `backlog`.
     pub backlog_batch: u64,
-    /// `verify_only`: write nothing; check what an earlier run of the job wrote.
+    /// `verify_only`: write nothing; check the blocks that an earlier run of the job wrote.
     pub only: bool,
-    /// `verify_header_seed`: check the seed in the header. `None`: if the writer's seed is known.
+    /// `verify_header_seed`: check the seed in the header. `None`: check it if the writer's seed is
+    /// known.
     pub header_seed: Option<bool>,
 }
 
@@ -475,37 +477,38 @@ pub struct Job {
     #[default(50)]
     pub read_percent: u32,
     /// `bs`, `bsrange`, `bssplit`.
-    #[default(_code = "PerOp::both(BlockSizes::fixed(4096))")]
+    #[default(_code = "PerOp::all(BlockSizes::fixed(4096))")]
     pub block: PerOp<BlockSizes>,
 
     /// `filename`, split at colons. Empty: the device of the command line.
     pub filenames: Vec<String>,
-    /// `directory`, which the names already include. It has to exist, while other directories of
-    /// new files are created.
+    /// `directory`, which `filenames` and `file_format` already include. It has to exist, while
+    /// other directories of new files are created.
     pub directory: Option<String>,
     /// `size`: bytes used, over all files; `None`: all from `offset` on.
     pub size: Option<Amount>,
     /// `filesize`: size of each file; `size` is then how much of them a pass uses.
     pub file_size: Option<u64>,
-    /// `offset`: where that extent starts.
+    /// `offset`: where the bytes of `size` start.
     pub offset: Amount,
     /// `offset_increment`: added to `offset` for each earlier thread of the job.
     pub offset_increment: Amount,
     /// `io_size`: bytes to issue; `None`: `size`.
     pub io_size: Option<Amount>,
-    /// `nrfiles` of a job without `filename`: files that divide `size`. Never 0.
+    /// `nrfiles` of a job without `filename`: number of files, among which `size` is divided. Never
+    /// 0.
     #[default(1)]
     pub files: u32,
     /// `directory` and `filename_format` of a job without `filename`: names of each thread's own
     /// files, with `$jobname`, `$jobnum` and `$filenum`.
     pub file_format: Option<String>,
-    /// `number_ios`: most I/Os.
+    /// `number_ios`: maximum number of I/Os.
     pub number_ios: Option<u64>,
     /// `loops`: number of passes.
     #[default(1)]
     pub loops: u64,
 
-    /// `iodepth`: most I/Os in flight.
+    /// `iodepth`: maximum number of I/Os in flight.
     #[default(1)]
     pub iodepth: u32,
     /// `iodepth_low`: once the depth is reached, completions are reaped until this many are in
@@ -521,7 +524,8 @@ pub struct Job {
     /// I/O, as fio does.
     #[default(1)]
     pub complete_min: u32,
-    /// `iodepth_batch_complete_max`: most completions to reap at once, at least `complete_min`.
+    /// `iodepth_batch_complete_max`: maximum number of completions to reap at once. Less than
+    /// `complete_min` counts as `complete_min`.
     pub complete_max: u32,
 
     /// `numjobs`: identical threads.
@@ -536,8 +540,8 @@ pub struct Job {
     /// `startdelay`: minimum and maximum.
     pub start_delay: (Nanos, Nanos),
 
-    /// `serialize_overlap`: an I/O waits for overlapping ones in flight. Jobs that verify always
-    /// do.
+    /// `serialize_overlap`: an I/O waits until no overlapping I/O is in flight. Jobs that verify
+    /// always do so.
     pub serialize_overlap: bool,
     /// Random offsets visit each block once per pass; `norandommap` clears it.
     #[default(true)]
@@ -559,7 +563,7 @@ pub struct Job {
     /// `rate_process`.
     pub rate_process: RateProcess,
     /// Not an option of fio: phases in which the job uses part of its rate, repeated. Empty: always
-    /// all of it. For the bursts of `reap compare` and the phases of scenarios.
+    /// the whole rate. For the bursts of `reap compare` and the phases of scenarios.
     pub rate_phases: Vec<RatePhase>,
 
     /// `thinktime`.
@@ -567,22 +571,22 @@ pub struct Job {
 
     /// `cpus_allowed`: ascending, without duplicates. `None`: any.
     pub cpus_allowed: Option<Vec<u32>>,
-    /// `cpus_allowed_policy=split`: each thread has one of them, round-robin.
+    /// `cpus_allowed_policy=split`: each thread has one of `cpus_allowed`, round-robin.
     pub cpus_split: bool,
     /// `group_reporting`.
     pub group_reporting: bool,
     /// `new_group`: starts a new group in the results.
     pub new_group: bool,
-    /// `stonewall`: starts when all earlier jobs have ended.
+    /// `stonewall`: the job starts when all earlier jobs have ended.
     pub stonewall: bool,
-    /// `exitall`: when the job ends, the others of its group stop.
+    /// `exitall`: when the job ends, the other jobs of its group stop.
     pub exitall: bool,
     /// `continue_on_error`, by operation: I/Os that fail with EIO or EILSEQ do not end the job.
     pub continue_on_error: PerOp<bool>,
 
     /// `fsync`: a Flush after this many writes; 0: none.
     pub sync_every: u32,
-    /// `fdatasync`: the same, but shown differently in `write_iolog`.
+    /// `fdatasync`: as `fsync`, but `write_iolog` has it as `datasync`.
     pub data_sync_every: u32,
     /// `end_fsync`, `fsync_on_close`: a Flush of each target after the last write.
     pub sync_at_end: bool,
@@ -629,7 +633,7 @@ impl IologStep {
 }
 
 impl Job {
-    /// The seed of all threads; `None`: another one in each run.
+    /// The seed of all threads; `None`: each run has another seed.
     pub(crate) fn base_seed(&self) -> Option<u64> {
         self.seed.or(self.repeatable.then_some(DEFAULT_SEED))
     }

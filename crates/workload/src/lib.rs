@@ -3,7 +3,7 @@
 //! the contents of files, so `reap run` and the simulator share it.
 //!
 //! - [`fio`] parses job files into [`Job`]s;
-//! - [`plan`] expands jobs into threads with groups, targets and CPUs;
+//! - [`plan`] expands jobs into threads with groups, targets (devices and files) and CPUs;
 //! - [`Generator`] decides which I/O a job thread issues next, and keeps its statistics;
 //! - [`report`] prints results as fio does.
 #![warn(missing_docs, unnameable_types, missing_debug_implementations)]

@@ -1,5 +1,6 @@
-//! Expands jobs into threads: `numjobs`, `stonewall`, reporting groups, CPUs and targets. The
-//! numbers of threads are fio's, because random seeds and offsets depend on them.
+//! Expands jobs into threads: `numjobs`, `stonewall`, reporting groups, CPUs and targets (devices
+//! and files). Threads are numbered as in fio, because random seeds and offsets depend on the
+//! number.
 
 use std::ops::Range;
 
@@ -21,12 +22,12 @@ pub struct Thread {
     pub group: u32,
     /// Index of the thread's entry in the results.
     pub report: usize,
-    /// CPUs that it may use, ascending; empty: any.
+    /// CPUs that the thread may use, ascending; empty: any.
     pub cpus: Vec<u32>,
     /// Indices of its targets; never empty.
     pub targets: Vec<usize>,
-    /// Size of each target in bytes when this thread is set up, if the run creates them. fio sets
-    /// up threads one after the other, and each sees files as the earlier ones left them.
+    /// Size of each target in bytes when this thread is set up, if the run creates the targets. fio
+    /// sets up threads one after the other, and each sees the files as earlier threads left them.
     pub sizes_at_setup: Vec<u64>,
 }
 
@@ -43,10 +44,10 @@ impl Thread {
 pub struct Plan {
     /// All threads, in order.
     pub threads: Vec<Thread>,
-    /// The distinct targets: each `filename` once; `None` is the device of jobs without one.
+    /// The distinct targets: each `filename` once; `None` is the device of jobs without `filename`.
     pub targets: Vec<Option<String>>,
     /// Size in bytes of each target if it has to be created: the largest end of any thread's
-    /// extent, as in fio. `None`: no job has a size.
+    /// extent, as in fio. `None`: no thread's extent is known.
     pub lengths: Vec<Option<u64>>,
     /// Number of entries in the results; with `group_reporting` a group has one.
     pub reports: usize,
@@ -60,7 +61,7 @@ pub struct Plan {
 pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
     let mut plan = Plan::default();
     let mut missing = Vec::new();
-    // The byte ranges of targets that each thread uses.
+    // For each thread: the targets that it uses, and the byte range of each.
     let mut uses: Vec<Vec<(usize, Range<u64>)>> = Vec::new();
     let (mut stage, mut group, mut in_group) = (0, 0, 0u32);
     for (index, job) in jobs.iter().enumerate() {
@@ -76,7 +77,7 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
         // fio numbers the threads of a job in this order: the first, then from the last one down.
         for subjob in std::iter::once(0).chain((1..threads).rev()) {
             let number = plan.threads.len() as u32 + 1;
-            // As in fio an entry continues across jobs of a group that have group_reporting.
+            // As in fio, consecutive jobs of a group that have group_reporting share an entry.
             let joins =
                 job.group_reporting && plan.threads.last().is_some_and(|last| last.group == group);
             if !joins {
@@ -87,7 +88,7 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
             plan.lengths.resize(plan.targets.len(), None);
             let sizes_at_setup: Vec<u64> =
                 targets.iter().map(|target| plan.lengths[*target].unwrap_or(0)).collect();
-            // An error here is reported by `Generator::new`, which knows the targets.
+            // An error is ignored here: `Generator::new` reports it, and knows the targets.
             uses.push(match extents(job, subjob, &sizes_at_setup, |_| true) {
                 Ok((files, _)) => {
                     let used = |(target, file): (&usize, &Extent)| {
@@ -114,7 +115,7 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
         }
     }
     plan.stages = if plan.threads.is_empty() { 0 } else { stage + 1 };
-    // One warning for all CPUs, which several jobs may name.
+    // One warning for all missing CPUs; several jobs may name the same one.
     missing.sort_unstable();
     missing.dedup();
     if !missing.is_empty() {
@@ -129,14 +130,14 @@ pub fn plan(jobs: &[Job], available: &[u32]) -> Plan {
     plan
 }
 
-/// Warns if a thread verifies blocks that another one may write at the same time, as fio does
-/// (`fixup_options` in its init.c). A thread orders only its own overlapping I/Os.
+/// A warning, as in fio (`fixup_options` in its init.c), if a thread verifies blocks that another
+/// thread may write at the same time: each thread orders only its own overlapping I/Os.
 fn overwritten(
     jobs: &[Job],
     threads: &[Thread],
     uses: &[Vec<(usize, Range<u64>)>],
 ) -> Option<String> {
-    // Only threads of one stage run at the same time. One warning is enough.
+    // Only threads of one stage run at the same time. Only the first conflict is reported.
     for (thread, mine) in
         threads.iter().zip(uses).filter(|(thread, _)| jobs[thread.job].verify.is_some())
     {
@@ -153,12 +154,12 @@ fn overwritten(
             };
             if writes && mine.iter().any(meets) {
                 let writer = if thread.job == other.job {
-                    "another thread of it".into()
+                    "another of its threads".into()
                 } else {
                     format!("job '{}'", writer.name)
                 };
                 return Some(format!(
-                    "job '{name}' verifies, and {writer} may write the same blocks, which verification reports as wrong data; \
+                    "job '{name}' verifies, and {writer} may write the same blocks, so that verification reports wrong data; \
                      give each thread blocks of its own with offset_increment= and size=, or a filename="
                 ));
             }
@@ -167,7 +168,7 @@ fn overwritten(
     None
 }
 
-/// The indices of the targets of a job's thread; new ones are added to `known`.
+/// The indices in `known` of the targets of a job's thread; new targets are added to `known`.
 fn targets(job: &Job, subjob: u32, known: &mut Vec<Option<String>>) -> Vec<usize> {
     let mut index_of = |name: Option<&String>| match known.iter().position(|k| k.as_ref() == name) {
         Some(index) => index,
@@ -181,7 +182,7 @@ fn targets(job: &Job, subjob: u32, known: &mut Vec<Option<String>>) -> Vec<usize
             let named = format.replace("$jobname", &job.name).replace("$clientuid", "localhost");
             named.replace("$jobnum", &subjob.to_string()).replace("$filenum", &file.to_string())
         };
-        // nrfiles= with names: each file is a target.
+        // With file names each file of nrfiles= is a target.
         return (0..job.files.max(1)).map(|file| index_of(Some(&name(file)))).collect();
     }
     // Without filename= the job uses the device of the command line.
@@ -199,7 +200,7 @@ fn cpus(job: &Job, number: u32, available: &[u32], missing: &mut Vec<u32>) -> Ve
     if available.is_empty() {
         return Vec::new();
     }
-    // cpus_allowed_policy=split counts all threads of the run, as in fio, not those of the job.
+    // As in fio, cpus_allowed_policy=split counts all threads of the run, not only the job's.
     let index = (number as usize - 1) % allowed.len();
     let chosen = if job.cpus_split { &allowed[index..=index] } else { allowed };
     let mut cpus: Vec<u32> = Vec::with_capacity(chosen.len());

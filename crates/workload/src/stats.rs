@@ -41,32 +41,31 @@ impl Latency {
 pub struct OpStats {
     /// I/Os that completed without an error.
     pub ios: u64,
-    /// Their bytes.
+    /// Bytes of these I/Os.
     pub bytes: u64,
-    /// I/Os issued.
+    /// I/Os for which the doorbell was rung.
     pub issued: u64,
-    /// Submission latency: from posting to the doorbell.
+    /// Submission latency: from queueing the command to the doorbell.
     pub slat: Latency,
     /// Completion latency: from the doorbell to the completion.
     pub clat: Latency,
-    /// Total latency: from posting to the completion.
+    /// Total latency: from queueing the command to the completion.
     pub lat: Latency,
-    /// With a rate: from the intended start to the completion. Includes the delay of a late start,
-    /// which `lat` does not.
+    /// With a rate: from the intended start to the completion. Unlike `lat` it includes the delay
+    /// of a late start.
     pub intended: Latency,
     /// Bandwidth in KiB/s, sampled.
     pub bw: Moments,
     /// I/Os per second, sampled.
     pub iops: Moments,
-    /// Measured time in which the operation was issued.
+    /// Sum of the measured phases in which I/Os of this operation completed (fio's `runtime`).
     pub runtime: Nanos,
-    /// `ios` when `runtime` was last added to.
-    pub(crate) accounted: u64,
+    /// `ios` when `runtime` was last updated.
+    pub(crate) ios_at_last_update: u64,
 }
 
 impl OpStats {
-    /// The most complete latency that was measured: from the intended start, else `lat`, else
-    /// `clat`.
+    /// The latency with the earliest start that was measured: `intended`, else `lat`, else `clat`.
     pub fn latency(&self) -> &Latency {
         let measured = |latency: &Latency| latency.moments.n > 0;
         [&self.intended, &self.lat]
@@ -112,7 +111,7 @@ impl Bands {
         self.0[band as usize] += 1;
     }
 
-    /// All that was counted.
+    /// The sum of all bands.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
@@ -151,9 +150,9 @@ pub struct Stats {
     pub write: OpStats,
     /// Trims: commands that deallocate blocks.
     pub trim: OpStats,
-    /// Flushes. They are included in depths and batches, and in nothing else.
+    /// Flushes. They also count in `depth`, `submit`, `complete` and [`Stats::issued`].
     pub sync: OpStats,
-    /// I/Os in flight when each I/O was committed.
+    /// For each I/O: how many were in flight when the doorbell was rung for it.
     pub depth: Bands,
     /// I/Os per doorbell.
     pub submit: Bands,
@@ -161,7 +160,7 @@ pub struct Stats {
     pub complete: Bands,
     /// I/Os that failed without ending the job (`continue_on_error`).
     pub errors: u64,
-    /// The errno of the first of them.
+    /// The errno of the first of these `errors`.
     pub first_error: i32,
     /// Which latencies were measured.
     pub measure: Measure,
@@ -176,7 +175,7 @@ impl Stats {
         };
         let op = OpStats {
             slat: histogram(measure.slat && measure.slat_percentiles),
-            // Needed without clat_percentiles as well: JSON has the distribution of clat.
+            // Also without clat_percentiles: JSON has the distribution of clat.
             clat: histogram(measure.clat),
             lat: histogram(measure.lat && measure.lat_percentiles),
             intended: histogram(paced && (measure.slat || measure.clat || measure.lat)),
@@ -204,7 +203,7 @@ impl Stats {
         }
     }
 
-    /// I/Os that were committed, Flushes included.
+    /// I/Os for which the doorbell was rung, Flushes included.
     pub fn issued(&self) -> u64 {
         self.read.issued + self.write.issued + self.trim.issued + self.sync.issued
     }
@@ -323,18 +322,18 @@ impl Moments {
     }
 }
 
-/// log2 of the buckets per group.
+/// log2 of [`PER_GROUP`].
 const BITS: u32 = 6;
 /// Buckets per group.
 const PER_GROUP: usize = 1 << BITS;
-/// Groups: up to 2^41 ns, 36 minutes; what is longer counts in the last bucket.
+/// Groups: up to 2^41 ns, 36 minutes; longer values count in the last bucket.
 const GROUPS: usize = 36;
 /// Buckets in all.
 const BUCKETS: usize = GROUPS * PER_GROUP;
 
 /// A log-linear histogram of nanoseconds with fio's buckets (`plat_val_to_idx` in its stat.c), so
-/// that percentiles are the same as fio's. The relative error is at most 1/64. Adding a sample
-/// takes one shift and one addition, because it is on the data path.
+/// that percentiles are the same as fio's. The relative error is at most 1/64. Adding a sample, on
+/// the data path, takes neither a loop nor a division.
 ///
 /// ```text
 /// group    0        1          2            3

@@ -4,12 +4,13 @@
 use super::{Diagnostic, Environment, Input, Location};
 use std::sync::Arc;
 
-/// Most nested includes.
+/// Maximum depth of nested includes.
 const MAX_DEPTH: usize = 16;
-/// Most files, and most bytes, that all includes may read: each file may include another one twice.
+/// Maximum number of files, and of bytes, that all includes together may read. Without limits,
+/// files that each include another file twice would take exponential time.
 const MAX_FILES: usize = 1000;
 const MAX_BYTES: usize = 16 << 20;
-/// Most bytes of a line, before and after variables are replaced, as in fio.
+/// Maximum bytes of a line, before and after variables are replaced, as in fio.
 pub(super) const MAX_LINE: usize = 8192;
 
 /// A line of a section with an option.
@@ -78,7 +79,7 @@ impl Reader<'_> {
     /// The lines of a file that are not empty, without comments.
     fn lines(&mut self, file: &Arc<str>, text: &[u8]) -> Vec<OptionLine> {
         let mut lines = Vec::new();
-        // A byte order mark, which some editors write.
+        // Some editors write a byte order mark, which is skipped.
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         for (number, bytes) in text.split(|byte| *byte == b'\n').enumerate() {
             let mut location = Location { file: file.clone(), line: number as u32 + 1, column: 1 };
@@ -97,7 +98,7 @@ impl Reader<'_> {
             if text.len() > MAX_LINE {
                 self.errors.push(Diagnostic::at(
                     &location,
-                    format!("a line of {} bytes; the maximum is {MAX_LINE}", text.len()),
+                    format!("the line has {} bytes; the maximum is {MAX_LINE}", text.len()),
                 ));
             } else if !text.is_empty() {
                 lines.push(OptionLine { location, text: text.to_owned() });
@@ -106,7 +107,7 @@ impl Reader<'_> {
         lines
     }
 
-    /// An option, or the options of the file that `include` names.
+    /// Adds a line to `into`: its option, or, if it is an `include`, the options of that file.
     fn option(&mut self, line: OptionLine, into: &mut Vec<OptionLine>) {
         let path = match line.text.strip_prefix("include") {
             Some(rest) if rest.starts_with([' ', '\t', '=']) => {
@@ -132,7 +133,7 @@ impl Reader<'_> {
         if path.is_empty() {
             return Err("include needs a file name".into());
         }
-        // Includes recurse, so their depth bounds the stack.
+        // Each include is a recursion, so the depth is limited for the sake of the stack.
         if self.open.len() > MAX_DEPTH {
             return Err(format!(
                 "include '{}': more than {MAX_DEPTH} nested includes",
@@ -141,7 +142,7 @@ impl Reader<'_> {
         }
         self.files += 1;
         if self.files > MAX_FILES {
-            // One error, not one for each further include.
+            // Only the first include beyond the limit is an error.
             return if self.files == MAX_FILES + 1 {
                 Err(format!("more than {MAX_FILES} includes"))
             } else {
@@ -181,17 +182,17 @@ impl Reader<'_> {
     }
 }
 
-/// At most `most` characters of `text`, for messages that quote the input.
-pub(super) fn shorten(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
+/// At most `max` characters of `text`, for messages that quote the input.
+pub(super) fn shorten(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
 }
 
-/// Replaces each `${NAME}` of a line, and returns the names of variables that are not set, which
-/// are empty as in fio. Values are not expanded again, and `${` without `}` stays. Stops when the
-/// line is too long.
+/// Replaces each `${NAME}` of a line by the variable's value, or by nothing if it is not set, as in
+/// fio. Returns the line, and the names that are not set. Values are not expanded again, and `${`
+/// without `}` stays. Stops when the line is too long.
 pub(super) fn expand(line: &str, env: &dyn Environment) -> (String, Vec<String>) {
     let (mut text, mut unset, mut rest) = (String::with_capacity(line.len()), Vec::new(), line);
     while let Some((before, after)) = rest.split_once("${") {

@@ -5,9 +5,9 @@ use super::values::ValueError;
 use crate::job::{Iolog, IologStep};
 use units::{Nanos, Op};
 
-/// Bounds the memory of a log.
+/// Maximum number of I/Os and waits, which limits the memory of a log.
 const MAX_STEPS: usize = 4 << 20;
-/// fio ignores shorter waits, in microseconds.
+/// In microseconds; fio ignores shorter waits.
 const MIN_WAIT: u64 = 100;
 
 /// Parses the log `name` with the contents `text`. `no_stall`: times and waits are dropped
@@ -17,7 +17,7 @@ const MIN_WAIT: u64 = 100;
 /// The first error, with its line.
 pub fn read_iolog(name: &str, text: &[u8], no_stall: bool) -> Result<Iolog, String> {
     let text = std::str::from_utf8(text).map_err(|_| {
-        format!("{name} is not an fio iolog: not text (blktrace files are not supported)")
+        format!("{name} is not an fio iolog: it is not text (blktrace files are not supported)")
     })?;
     let mut lines = text.lines().zip(1u32..);
     let timed = match lines.next().map(|(line, _)| line.trim()) {
@@ -43,7 +43,7 @@ pub fn read_iolog(name: &str, text: &[u8], no_stall: bool) -> Result<Iolog, Stri
         step(&mut list, &words, timed, no_stall)
             .map_err(|why| format!("{name}:{number}: {why}"))?;
         if list.steps.len() > MAX_STEPS {
-            return Err(format!("{name} has more than {MAX_STEPS} I/Os"));
+            return Err(format!("{name} has more than {MAX_STEPS} I/Os and waits"));
         }
     }
     if list.steps.iter().any(|step| matches!(step, IologStep::Io { .. })) {
@@ -69,7 +69,7 @@ fn step(list: &mut Iolog, words: &[&str], timed: bool, no_stall: bool) -> Result
         _ => return Err("a line needs a file name and an action".into()),
     };
     if action == "add" {
-        // The limit of filename= applies to files of a log, too.
+        // The files of a log have the same limit as filename=.
         if list.files.len() >= 1024 {
             return Err("more than 1024 files".into());
         }
@@ -90,7 +90,8 @@ fn step(list: &mut Iolog, words: &[&str], timed: bool, no_stall: bool) -> Result
         .files
         .iter()
         .position(|known| known == name)
-        .ok_or_else(|| format!("the file '{name}' was not added"))? as u16;
+        .ok_or_else(|| format!("no line before this one adds the file '{name}'"))?
+        as u16;
     let op = match action {
         // Devices are open for the whole run.
         "open" | "close" => return Ok(()),

@@ -2,9 +2,9 @@
 //! parses values, `options` has the supported options, `known` the names of fio's other ones. All
 //! errors of the files are reported together.
 //!
-//! Values that fio misreads silently are errors here: trailing characters (`4kfoo`, to fio 4 KiB),
-//! fractions (`1.5k`, one byte), unknown units of time (`1min`, a microsecond), a section without
-//! `]`.
+//! Values that fio misreads without an error are errors here: trailing characters (fio reads
+//! `4kfoo` as 4 KiB), fractions (`1.5k` as one byte), unknown units of time (`1min` as a
+//! microsecond), a section without `]`.
 
 mod ini;
 mod iolog;
@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// Errors that are shown; further ones are counted.
+/// Maximum number of errors that are shown; further ones are only counted.
 const MAX_ERRORS: usize = 100;
 
 /// The contents of job files.
@@ -34,24 +34,24 @@ pub struct Parsed {
     pub globals: Vec<(String, Option<String>)>,
     /// Ignored options (each once) and contradictions.
     pub warnings: Vec<Diagnostic>,
-    /// Remarks, as that `ioengine` has no effect.
+    /// Remarks, such as that `ioengine` has no effect.
     pub notes: Vec<Diagnostic>,
 }
 
 /// A job file in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
-    /// Its name, for messages and for relative includes.
+    /// The file's name, for messages and for relative includes.
     pub name: &'a str,
-    /// Its bytes.
+    /// The file's bytes.
     pub text: &'a [u8],
 }
 
 /// The files and environment variables that a job file refers to.
 pub trait Environment {
-    /// The name and contents of the file that `from` includes as `path`. A file must have the same
-    /// name for every path, so that cycles are detected. fio searches the working directory, then
-    /// the directory of `from`.
+    /// The name and contents of the file that the file `from` includes as `path`. The name of a
+    /// file must not depend on `path`, so that cycles are detected. fio searches the working
+    /// directory, then the directory of `from`.
     ///
     /// # Errors
     /// Why the file cannot be read.
@@ -194,17 +194,17 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    /// Parses one section; `stonewall`: its job waits for all earlier ones. Returns whether it was
-    /// a job.
+    /// Parses one section. `stonewall`: the section's job waits for all earlier jobs. Returns
+    /// whether the section was a job.
     fn section(&mut self, section: Section, stonewall: bool) -> bool {
-        // As in fio: [global2] and the like are global, too.
+        // As in fio, [global2] and the like are global, too.
         let global = section.name.starts_with("global");
         let mut draft = self.globals.clone();
         let mut options = Vec::new();
         for line in section.lines {
             options.extend(self.option(&line, &mut draft));
         }
-        // Options of a global section hold for the sections after it, not for those before.
+        // Options of a global section apply to the sections after it only.
         if global {
             self.globals = draft;
             self.parsed.globals.extend(options);
@@ -230,13 +230,13 @@ impl Parser<'_> {
                 })
                 .ok();
         }
-        // Before `finish`, which puts `directory` before the names of these files as well.
+        // Set before `finish`, which puts `directory` before the names of these files as well.
         if let Some(list) = list.as_ref().filter(|_| draft.job.filenames.is_empty()) {
             draft.job.filenames.clone_from(&list.files);
         }
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         let mut job = draft.finish(&section.name, &mut errors, &mut warnings);
-        // Last, because the log overrides rw=.
+        // Set after `finish`, because the log overrides rw=.
         if let Some(list) = list {
             job.set_iolog(list);
         }
@@ -280,7 +280,7 @@ impl Parser<'_> {
         if let Some(option) = options::find(name) {
             let set = match (value, option.argument) {
                 (None, Argument::Optional) => (option.set)(draft, "1"),
-                (None | Some(""), _) => Err("needs a value".to_owned()),
+                (None | Some(""), _) => Err("this option needs a value".to_owned()),
                 (Some(text), _) => (option.set)(draft, text),
             };
             // The error is reported at the value's column, not at the option's.
@@ -302,7 +302,7 @@ impl Parser<'_> {
                     "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" | "mmap" | "splice"
                 );
                 let depth = if synchronous {
-                    "; iodepth applies, where fio has one I/O in flight"
+                    "; iodepth applies, while fio would have one I/O in flight"
                 } else {
                     ""
                 };
@@ -317,8 +317,8 @@ impl Parser<'_> {
         Some((name.to_owned(), value.map(str::to_owned)))
     }
 
-    /// Reports an option that is not in the table: an error if it would change the I/O or is
-    /// unknown, else a warning.
+    /// Reports an option that is not in the table of supported options: an error if fio has no such
+    /// option or it would change the I/O, else a warning.
     fn unknown(&mut self, name: &str, value: Option<&str>, at: &Location) {
         // An option that is switched off does not change the I/O.
         let off = |value: &str| value == "0" || value == "none";
@@ -338,7 +338,7 @@ impl Parser<'_> {
                 self.parsed.warnings.push(Diagnostic::at(at, warning));
             }
         } else {
-            // A file with this many errors is not a job file, and suggestions are slow.
+            // Suggestions are slow, and a file with this many errors is probably not a job file.
             let near = if self.errors.len() < MAX_ERRORS { nearest_option(name) } else { None };
             let error = Diagnostic::at(at, format!("unknown option '{}'", shorten(name, 60)));
             self.errors.push(Diagnostic {
@@ -353,8 +353,10 @@ impl Parser<'_> {
         let whole = |message: String| Diagnostic { location: None, message, help: None };
         let threads: u64 = self.parsed.jobs.iter().map(|job| u64::from(job.numjobs)).sum();
         if threads > options::MAX_JOBS {
-            self.errors
-                .push(whole(format!("{threads} job threads; at most {}", options::MAX_JOBS)));
+            self.errors.push(whole(format!(
+                "there are {threads} job threads; the maximum is {}",
+                options::MAX_JOBS
+            )));
         }
         if self.errors.len() > MAX_ERRORS {
             let more = self.errors.len() - MAX_ERRORS;
@@ -362,7 +364,7 @@ impl Parser<'_> {
             self.errors.push(whole(format!("and {more} more errors")));
         }
         if self.errors.is_empty() && self.parsed.jobs.is_empty() {
-            self.errors.push(whole("no job: add a section other than [global]".into()));
+            self.errors.push(whole("there is no job: add a section other than [global]".into()));
         }
         if self.errors.is_empty() { Ok(self.parsed) } else { Err(ParseErrors(self.errors)) }
     }
@@ -372,8 +374,12 @@ impl Parser<'_> {
 fn not_set(names: &[String]) -> Option<String> {
     let shown: Vec<String> =
         names.iter().map(|name| format!("${{{}}}", shorten(name, 60))).collect();
-    let empty = if names.len() == 1 { "it is empty" } else { "they are empty" };
-    (!names.is_empty()).then(|| format!("{} not set: {empty}", shown.join(", ")))
+    let empty = if names.len() == 1 {
+        "is not set, so it is empty"
+    } else {
+        "are not set, so they are empty"
+    };
+    (!names.is_empty()).then(|| format!("{} {empty}", shown.join(", ")))
 }
 
 #[cfg(test)]

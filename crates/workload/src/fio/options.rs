@@ -1,5 +1,5 @@
 //! The table of supported options: their names, their parsers, and the fields of [`Job`] that they
-//! set. [`JobBuilder`] collects the options of a section and checks how they combine.
+//! set. [`JobBuilder`] collects the options of a section and checks their combinations.
 
 /// An option's `set` function that assigns the result of a parser to a field.
 macro_rules! set {
@@ -40,7 +40,7 @@ pub(super) struct Opt {
     /// Name and synonyms.
     pub names: &'static [&'static str],
     pub argument: Argument,
-    /// Applies a value, which is 1 if an option without a value was given.
+    /// Applies a value; "1" if the option was given without a value.
     pub set: fn(&mut JobBuilder, &str) -> Result<(), ValueError>,
 }
 
@@ -73,12 +73,12 @@ pub(super) fn unsupported(what: &str) -> ValueError {
     format!("`reap run` does not support `{what}`; see docs/fio-jobs.md")
 }
 
-/// Units of times without a unit, in nanoseconds.
+/// Default units of times, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 const MICROSECOND: u64 = 1_000;
-/// Most job threads, as in fio.
+/// Maximum number of job threads, as in fio.
 pub(super) const MAX_JOBS: u64 = 4096;
-/// Most commands of an NVMe queue.
+/// Maximum number of commands in an NVMe queue.
 const MAX_DEPTH: u64 = 65_535;
 
 static OPTIONS: &[Opt] = &[
@@ -90,7 +90,7 @@ static OPTIONS: &[Opt] = &[
     flag(&["fixedbufs"], |_, v| values::flag(v).map(|_| ())),
     flag(&["registerfiles"], |_, v| values::flag(v).map(|_| ())),
     flag(&["sqthread_poll"], set!(job.engine.sqthread_poll = values::flag)),
-    // What I/O.
+    // Which I/Os.
     value(&["rw", "readwrite"], set!(job.pattern = pattern)),
     value(&["rwmixread"], set!(job.read_percent = |v| values::small(v, 0, 100))),
     value(
@@ -201,7 +201,7 @@ static OPTIONS: &[Opt] = &[
     flag(&["new_group"], set!(job.new_group = values::flag)),
     flag(&["stonewall", "wait_for_previous"], set!(job.stonewall = values::flag)),
     flag(&["exitall"], set!(job.exitall = values::flag)),
-    // Completion. An option of Reap only.
+    // Completion. fio has no such option.
     flag(&["reap_urgent"], set!(job.urgent = values::flag)),
     // Verification.
     value(&["verify"], set!(verify = |v| verify(v).map(Some))),
@@ -297,7 +297,8 @@ static OPTIONS: &[Opt] = &[
     value(&["replay_no_stall"], set!(no_stall = values::flag)),
 ];
 
-/// The separators between values for reads, writes and trims: commas, or else colons and dashes.
+/// The separators between values for reads, writes and trims: commas if there are any, else colons
+/// and dashes.
 fn separators(text: &str) -> Result<&'static [char], ValueError> {
     if text.contains(',') {
         return Ok(&[',']);
@@ -306,14 +307,14 @@ fn separators(text: &str) -> Result<&'static [char], ValueError> {
     Ok(&[':', '-'])
 }
 
-/// Overwrites the values that were given; the others stay.
+/// Overwrites the values in `place` that were given; the other values stay.
 fn merge<T: Copy>(place: &mut PerOp<T>, given: PerOp<Option<T>>) -> Result<(), ValueError> {
     *place = PerOp::of(|op| given.get(op).unwrap_or(*place.get(op)));
     Ok(())
 }
 
-/// Sets block sizes. As in fio `bssplit` (rank 2) overrides `bsrange` (1), and that `bs` (0), in
-/// any order.
+/// Sets block sizes. As in fio `bssplit` (rank 2) overrides `bsrange` (rank 1), which overrides
+/// `bs` (rank 0), in whichever order they are given.
 fn sizes(
     draft: &mut JobBuilder,
     rank: u8,
@@ -334,7 +335,7 @@ fn sizes(
 /// supported.
 fn directory(text: &str) -> Result<String, ValueError> {
     if text.contains(':') {
-        Err(format!("'{text}': several directories; give each job its own filename"))
+        Err(format!("'{text}' names several directories; give one, or each job its own filename"))
     } else {
         Ok(text.to_owned())
     }
@@ -344,7 +345,7 @@ fn directory(text: &str) -> Result<String, ValueError> {
 fn filesize(text: &str) -> Result<u64, ValueError> {
     match text.contains(['-', ':']) {
         true => Err(format!(
-            "'{text}': a range is a random size for each file, and devices have the size that they have; give one size"
+            "'{text}': a range of sizes, one at random for each file, is not supported; give one size"
         )),
         false => values::within(text, 1, u64::MAX),
     }
@@ -394,11 +395,11 @@ fn distribution(text: &str) -> Result<Distribution, ValueError> {
         Some((name, rest)) => (name.trim(), Some(rest.trim())),
         None => (text, None),
     };
-    let figure = |usual: &str, least: f64, most: f64| {
+    let figure = |usual: &str, above: f64, max: f64| {
         let text = rest.unwrap_or(usual);
         match text.parse::<f64>() {
-            Ok(value) if value > least && value <= most => Ok(value),
-            _ => Err(format!("'{text}': {name} takes a number above {least}, at most {most}")),
+            Ok(value) if value > above && value <= max => Ok(value),
+            _ => Err(format!("'{text}': {name} takes a number above {above} and at most {max}")),
         }
     };
     match name {
@@ -424,7 +425,7 @@ fn start_delay(text: &str) -> Result<(Nanos, Nanos), ValueError> {
     Ok((a.min(b), a.max(b)))
 }
 
-/// `verify`: how to verify, if at all.
+/// `verify`: the kind of verification; `None`: `verify=0`, no verification.
 fn verify(text: &str) -> Result<Option<VerifyKind>, ValueError> {
     let known = VerifyKind::ALL.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
     if known.is_some() || text == "0" {
@@ -439,7 +440,7 @@ fn verify(text: &str) -> Result<Option<VerifyKind>, ValueError> {
 pub(super) struct JobBuilder {
     /// Options that need no further checks.
     pub job: Job,
-    /// Which option set the block sizes: see [`sizes`].
+    /// Rank of the option that set the block sizes: see [`sizes`].
     pub block_rank: PerOp<u8>,
     /// `rate` in bytes per second; 0: none.
     pub rate: PerOp<u64>,
@@ -447,7 +448,7 @@ pub(super) struct JobBuilder {
     pub rate_iops: PerOp<u64>,
     /// `verify`, if it was given. Without it `verify_pattern` alone turns verification on.
     pub verify: Option<Option<VerifyKind>>,
-    /// The other options of verification.
+    /// The `verify_…` options and `do_verify`.
     pub checks: Verify,
     /// `thinktime`, `thinktime_spin`, `thinktime_blocks`.
     pub think: Think,
@@ -468,7 +469,7 @@ impl JobBuilder {
         if job.name.is_empty() {
             job.name = name.to_owned();
         }
-        // 0 means no rate in fio. `rate` wins here, and `rate_iops` in addition is an error below.
+        // In fio 0 means no rate. If both `rate` and `rate_iops` are given, an error follows below.
         job.rate = PerOp::of(|op| match (*self.rate.get(op), *self.rate_iops.get(op)) {
             (0, 0) => None,
             (0, iops) => Some(Rate::Iops(iops)),
@@ -550,6 +551,7 @@ fn verified(job: &Job, verify: &Verify, errors: &mut Vec<ValueError>, warnings: 
     if verify.only && !verify.after_write {
         errors.push("verify_only and do_verify=0 exclude each other".into());
     }
+    // The option with which Reap draws offsets from its own generator, in another order than fio's.
     let own_order = match job.distribution {
         Distribution::Zipf { .. } => Some("random_distribution=zipf"),
         Distribution::Pareto { .. } | Distribution::Normal { .. } => {
@@ -559,10 +561,9 @@ fn verified(job: &Job, verify: &Verify, errors: &mut Vec<ValueError>, warnings: 
             Some("random_generator=lfsr").filter(|_| job.random_generator == RandomGenerator::Lfsr)
         }
     };
-    // Reap draws such offsets from its own generator, so its order differs from fio's.
     if let Some(option) = own_order.filter(|_| verify.only && job.pattern.random) {
         let message = format!(
-            "verify_only: with {option} fio visits blocks in another order; what fio wrote is checked if it is all there"
+            "verify_only: with {option} fio visits blocks in another order than Reap; blocks that fio wrote can only be checked if it has written all of them"
         );
         warnings.push(message);
     }
@@ -573,15 +574,14 @@ fn verified(job: &Job, verify: &Verify, errors: &mut Vec<ValueError>, warnings: 
         && job.size.is_none()
         && job.io_size.is_none()
     {
-        warnings.push(
-            "the writing may take all of the runtime, so that verification never starts".into(),
-        );
+        warnings
+            .push("writes may take the whole runtime, so that verification never starts".into());
     }
 }
 
 /// Puts `directory` before the job's file names, or sets the format for names of each thread.
 fn name_files(job: &mut Job) {
-    // As in fio, also before an absolute path.
+    // As in fio, `directory` is put before absolute paths, too.
     let directory = job.directory.clone();
     let within = |name: &str| match &directory {
         Some(place) => format!("{}/{name}", place.trim_end_matches('/')),

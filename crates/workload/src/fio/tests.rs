@@ -160,14 +160,14 @@ fn times_amounts_rates_and_lists() {
     assert_eq!(job("size=50%").size, Some(Amount::Percent(50)));
     assert_eq!(job("size=1g\noffset=10%").offset, Amount::Percent(10));
     assert_eq!(job("number_ios=1k").number_ios, Some(1024));
-    assert_eq!(job("rate=1m").rate, PerOp::both(Some(Rate::Bytes(1 << 20))));
+    assert_eq!(job("rate=1m").rate, PerOp::all(Some(Rate::Bytes(1 << 20))));
     assert_eq!(
         job("rate=1m,500k").rate,
-        PerOp { read: Some(Rate::Bytes(1 << 20)), ..PerOp::both(Some(Rate::Bytes(500 << 10))) }
+        PerOp { read: Some(Rate::Bytes(1 << 20)), ..PerOp::all(Some(Rate::Bytes(500 << 10))) }
     );
     assert_eq!(
         job("rate_iops=,500").rate,
-        PerOp { read: None, ..PerOp::both(Some(Rate::Iops(500))) }
+        PerOp { read: None, ..PerOp::all(Some(Rate::Iops(500))) }
     );
     assert_eq!(job("rate_process=poisson").rate_process, RateProcess::Poisson);
     assert_eq!(job("cpus_allowed=0-3,8,2").cpus_allowed, Some(vec![0, 1, 2, 3, 8]));
@@ -333,7 +333,7 @@ fn variables() {
     assert_eq!(job.options[0], ("bs".to_owned(), Some("16k".to_owned())));
     assert_eq!(
         error("bs=${BB}k"),
-        "t.fio:2:4: bs: 'k' is not a number (${BB} not set: it is empty)"
+        "t.fio:2:4: bs: 'k' is not a number (${BB} is not set, so it is empty)"
     );
 }
 
@@ -394,15 +394,15 @@ fn errors_name_place_and_remedy() {
         ),
         ("bs=\"8k\"", "t.fio:2:4: bs: '\"8k\"' is not a number"),
         ("bs=0", "t.fio:2:4: bs: 0 is too small; the minimum is 1"),
-        ("bs", "t.fio:2:1: bs: needs a value"),
-        ("bs=", "t.fio:2:4: bs: needs a value"),
+        ("bs", "t.fio:2:1: bs: this option needs a value"),
+        ("bs=", "t.fio:2:4: bs: this option needs a value"),
         ("bs==4k", "t.fio:2:4: bs: '=4k' is not a number"),
         ("=4k", "t.fio:2:1: an option without a name"),
         ("iodepth=0", "t.fio:2:9: iodepth: 0 is too small; the minimum is 1"),
         ("iodepth = 1000000", "t.fio:2:11: iodepth: 1000000 is too large; the maximum is 65535"),
         ("direct=true", "t.fio:2:8: direct: 'true' is neither 0 nor 1"),
         ("direct=2", "t.fio:2:8: direct: '2' is neither 0 nor 1"),
-        ("direct", "t.fio:2:1: direct: needs a value"),
+        ("direct", "t.fio:2:1: direct: this option needs a value"),
         ("rwmixread=101", "t.fio:2:11: rwmixread: 101 is too large; the maximum is 100"),
         ("cpus_allowed=x", "t.fio:2:14: cpus_allowed: 'x' is not the number of a CPU"),
         (
@@ -415,7 +415,7 @@ fn errors_name_place_and_remedy() {
         ),
         (
             "random_distribution=pareto:2",
-            "t.fio:2:21: random_distribution: '2': pareto takes a number above 0, at most 0.999",
+            "t.fio:2:21: random_distribution: '2': pareto takes a number above 0 and at most 0.999",
         ),
         (
             "zonemode=strided",
@@ -438,11 +438,11 @@ fn errors_name_place_and_remedy() {
         ),
         (
             "filesize=4k-8k",
-            "t.fio:2:10: filesize: '4k-8k': a range is a random size for each file, and devices have the size that they have; give one size",
+            "t.fio:2:10: filesize: '4k-8k': a range of sizes, one at random for each file, is not supported; give one size",
         ),
         (
             "directory=/a:/b",
-            "t.fio:2:11: directory: '/a:/b': several directories; give each job its own filename",
+            "t.fio:2:11: directory: '/a:/b' names several directories; give one, or each job its own filename",
         ),
         ("ioengine=page_fault", "t.fio:2:10: ioengine: ioengine=page_fault does no block I/O"),
         ("read_iolog=x", "t.fio:1:1: read_iolog=x: no such file"),
@@ -618,7 +618,7 @@ fn whatever_is_too_much_ends() {
     assert!(
         fails(&format!("[a]\nfilename={}\n", "y".repeat(9000)))
             .to_string()
-            .contains("a line of 9009 bytes")
+            .contains("the line has 9009 bytes")
     );
     let many = format!("[global]\ncpus_allowed=0-4095\n{}", "[a]\n".repeat(20_000));
     assert!(fails(&many).to_string().contains("4097 job threads"));

@@ -4,7 +4,7 @@
 use crate::job::{Amount, BlockSizes, FillPattern, PerOp};
 use units::Nanos;
 
-/// What is wrong with a value, as text that follows "option: ".
+/// What is wrong with a value: text to be printed after the option's name and a colon.
 pub(super) type ValueError = String;
 
 /// A number with an optional unit. For compatibility fio reads `k` and `kb` as 1024, and `kib` as
@@ -44,17 +44,17 @@ pub(super) fn number(text: &str) -> Result<u64, ValueError> {
 }
 
 /// A number between two limits, inclusive.
-pub(super) fn within(text: &str, least: u64, most: u64) -> Result<u64, ValueError> {
+pub(super) fn within(text: &str, min: u64, max: u64) -> Result<u64, ValueError> {
     match number(text)? {
-        n if n < least => Err(format!("{n} is too small; the minimum is {least}")),
-        n if n > most => Err(format!("{n} is too large; the maximum is {most}")),
+        n if n < min => Err(format!("{n} is too small; the minimum is {min}")),
+        n if n > max => Err(format!("{n} is too large; the maximum is {max}")),
         n => Ok(n),
     }
 }
 
-/// The same for numbers of 32 bits.
-pub(super) fn small(text: &str, least: u64, most: u64) -> Result<u32, ValueError> {
-    within(text, least, most.min(u32::MAX.into())).map(|n| n as u32)
+/// A number between two limits, inclusive, of 32 bits.
+pub(super) fn small(text: &str, min: u64, max: u64) -> Result<u32, ValueError> {
+    within(text, min, max.min(u32::MAX.into())).map(|n| n as u32)
 }
 
 /// Refuses a dash that would be a sign. In lists and ranges a dash separates values, none of which
@@ -80,7 +80,7 @@ pub(super) fn amount(text: &str) -> Result<Amount, ValueError> {
     }
 }
 
-/// A time. A number without a unit is multiplied by `usual` nanoseconds.
+/// A time. A number without a unit counts units of `usual` nanoseconds.
 pub(super) fn time(text: &str, usual: u64) -> Result<Nanos, ValueError> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
@@ -111,7 +111,10 @@ pub(super) fn per_op<T: Clone>(
 ) -> Result<PerOp<Option<T>>, ValueError> {
     let parts: Vec<&str> = text.split(separators).map(str::trim).collect();
     if parts.len() > 3 {
-        return Err(format!("{} values; at most three, for reads, writes and trims", parts.len()));
+        return Err(format!(
+            "there are {} values; give at most three, for reads, writes and trims",
+            parts.len()
+        ));
     }
     let mut values = Vec::with_capacity(parts.len());
     for part in &parts {
@@ -125,12 +128,11 @@ pub(super) fn per_op<T: Clone>(
     Ok(PerOp { read: value(0), write: value(1), trim: value(2) })
 }
 
-/// `least-most`, in whichever order.
+/// `min-max`, in either order.
 pub(super) fn range(text: &str) -> Result<BlockSizes, ValueError> {
     no_sign(text)?;
-    let (a, b) = text
-        .split_once(['-', ':'])
-        .ok_or_else(|| format!("'{text}' is not a range (least-most)"))?;
+    let (a, b) =
+        text.split_once(['-', ':']).ok_or_else(|| format!("'{text}' is not a range (min-max)"))?;
     let (a, b) = (number(a.trim())?, number(b.trim())?);
     match (a.min(b), a.max(b)) {
         (0, _) => Err("a block has at least one byte".into()),
@@ -138,8 +140,8 @@ pub(super) fn range(text: &str) -> Result<BlockSizes, ValueError> {
     }
 }
 
-/// `bssplit` of one operation: `size/percent:size/percent…`. Sizes without a percentage share the
-/// rest.
+/// `bssplit` of one operation: `size/percent:size/percent…`. The percentage that is left is divided
+/// among the sizes without a percentage.
 pub(super) fn split(text: &str) -> Result<BlockSizes, ValueError> {
     let mut entries = Vec::new();
     for entry in text.split(':') {
@@ -151,9 +153,9 @@ pub(super) fn split(text: &str) -> Result<BlockSizes, ValueError> {
             None => (entry, None),
         };
         entries.push((within(size.trim(), 1, u64::MAX)?, share));
-        // Checked while parsing, to bound the memory.
+        // Checked while parsing, to limit the memory.
         if entries.len() > 64 {
-            return Err("more than 64 sizes".into());
+            return Err("there are more than 64 sizes".into());
         }
     }
     let given: u32 = entries.iter().filter_map(|(_, share)| *share).sum();
@@ -174,7 +176,8 @@ pub(super) fn split(text: &str) -> Result<BlockSizes, ValueError> {
     Ok(BlockSizes { min, max, split: shares })
 }
 
-/// `percentile_list`: percentages `a:b:c`, sorted, and the most digits after the point.
+/// `percentile_list`: percentages `a:b:c`, sorted, and the maximum number of digits after the
+/// point.
 pub(super) fn percentiles(text: &str) -> Result<(Vec<f64>, usize), ValueError> {
     let (mut list, mut precision) = (Vec::new(), 0);
     for part in text.split(':').map(str::trim) {
@@ -187,7 +190,7 @@ pub(super) fn percentiles(text: &str) -> Result<(Vec<f64>, usize), ValueError> {
         list.push(value);
     }
     if list.len() > 20 {
-        return Err(format!("{} percentiles; at most 20", list.len()));
+        return Err(format!("there are {} percentiles; the maximum is 20", list.len()));
     }
     // As in fio, 0 is accepted, but is not a percentile.
     list.retain(|percent| *percent > 0.0);
@@ -220,13 +223,13 @@ pub(super) fn filenames(text: &str) -> Result<Vec<String>, ValueError> {
     match names.len() {
         0 => Err("the name is empty".into()),
         1..=1024 => Ok(names),
-        n => Err(format!("{n} names; at most 1024")),
+        n => Err(format!("there are {n} names; the maximum is 1024")),
     }
 }
 
-/// Most bytes of a pattern. fio allows 512 up to 3.33, and 128 MiB since.
+/// Maximum bytes of a pattern. fio up to 3.33 allows 512 bytes, later releases 128 MiB.
 const MAX_PATTERN: usize = 1 << 20;
-/// Most `%o` in a pattern, as in fio.
+/// Maximum number of `%o` in a pattern, as in fio.
 const MAX_OFFSETS: usize = 8;
 
 /// Parses a pattern as fio does. It is a sequence of `"text"`, `0x` with hexadecimal digits,
@@ -249,7 +252,7 @@ pub(super) fn fill_pattern(text: &str) -> Result<FillPattern, ValueError> {
                     .strip_prefix("%o")
                     .ok_or_else(|| format!("'{rest}': the only format is %o"))?;
                 if pattern.offsets.len() == MAX_OFFSETS {
-                    return Err(format!("more than {MAX_OFFSETS} times %o"));
+                    return Err(format!("the pattern has %o more than {MAX_OFFSETS} times"));
                 }
                 pattern.offsets.push(pattern.bytes.len());
                 pattern.bytes.extend_from_slice(&[0; 8]);
@@ -291,7 +294,7 @@ pub(super) fn fill_pattern(text: &str) -> Result<FillPattern, ValueError> {
             }
         };
         if pattern.bytes.len() > MAX_PATTERN {
-            return Err(format!("more than {MAX_PATTERN} bytes"));
+            return Err(format!("the pattern has more than {MAX_PATTERN} bytes"));
         }
     }
     if pattern.bytes.is_empty() { Err("the pattern is empty".into()) } else { Ok(pattern) }

@@ -1,5 +1,5 @@
 //! fio's random numbers. With them a job that verifies issues fio's offsets and writes fio's seeds,
-//! so that each program can check what the other wrote.
+//! so that fio and Reap can check what the other wrote.
 //!
 //! The generators are L'Ecuyer's combined Tausworthe generators *taus88* (Mathematics of
 //! Computation 65, 213, 1996) and *lfsr258* (68, 225, 1999). Threads are seeded as in fio 3.33,
@@ -22,23 +22,23 @@ enum Tausworthe {
 
 /// Numbers that fio drops after seeding.
 const WARM_UP: u32 = 6;
-/// fio's rand.h has `2^31 + 2^17 + 2^7`, in which `^` is C's exclusive or.
+/// The first number of the seeding: `2^31 + 2^17 + 2^7` in fio's rand.h, where `^` is C's XOR.
 const FIRST: u64 = 29 + 19 + 5;
-/// Least valid state of each component.
-const LEAST: [u64; 5] = [1, 7, 15, 33, 49];
+/// Minimum valid state of each component.
+const MIN_STATES: [u64; 5] = [1, 7, 15, 33, 49];
 
 impl Tausworthe {
     /// A generator with this seed; a narrow one uses its lower half.
     pub fn new(seed: u64, wide: bool) -> Tausworthe {
         let mut x = FIRST;
-        let mut state = LEAST.map(|least| {
+        let mut state = MIN_STATES.map(|min| {
             x = if wide {
                 x.wrapping_mul(6_906_969_069) ^ seed
             } else {
                 u64::from((x as u32).wrapping_mul(69_069) ^ seed as u32)
             };
-            // fio's __seed(): a component must not start below its least state.
-            x = if x < least { x + least } else { x };
+            // fio's __seed(): a component must not start below its minimum state.
+            x = if x < min { x + min } else { x };
             x
         });
         if !wide {
@@ -102,8 +102,8 @@ const SPREAD: u64 = 0x9e37_0001;
 /// With `randrepeat` offsets are seeded with this, times the thread's number.
 const REPEATABLE: u64 = 0xb189_9bed;
 
-/// The seed at index `place` for thread `number`, from 1 over all jobs. Without `base` it comes
-/// from `entropy`.
+/// The seed at index `place` of fio's table for thread `number`, which counts from 1 over all jobs.
+/// Without `base` the seed is computed from `entropy`.
 fn seed(base: Option<u64>, entropy: u64, place: u64, number: u32) -> u64 {
     let number = u64::from(number);
     let Some(base) = base else {
@@ -117,7 +117,8 @@ fn seed(base: Option<u64>, entropy: u64, place: u64, number: u32) -> u64 {
 #[derive(Clone, Debug)]
 pub(super) struct FioRandom {
     rngs: Generators,
-    /// The state at the start of each pass of a job with `randrepeat`; others continue.
+    /// The state at the start of each pass of a job with `randrepeat`; in other jobs the sequences
+    /// continue from pass to pass.
     first: Option<Generators>,
     /// Another run of the job has the same seeds.
     known: bool,
@@ -127,11 +128,12 @@ pub(super) struct FioRandom {
     splits: PerOp<Vec<(u64, u32)>>,
     /// Seed of the data of the last I/O.
     pub data_seed: u64,
-    /// Mixed jobs: percentage of reads, the current operation, the count of issued I/Os up to which
-    /// it stays, and that count.
+    /// For mixed jobs: percentage of reads.
     read_percent: u32,
+    /// The operation that the job issues until `issued` of it reaches `quota`.
     current: Op,
     quota: u64,
+    /// I/Os issued so far.
     issued: PerOp<u64>,
 }
 
@@ -180,7 +182,7 @@ impl FioRandom {
             read_percent: job.read_percent.min(100),
             current: Op::Read,
             quota: 0,
-            issued: PerOp::both(0),
+            issued: PerOp::all(0),
         }
     }
 
@@ -227,11 +229,11 @@ impl FioRandom {
         (blocks as f64 * self.rngs.offsets.fraction()) as u64
     }
 
-    /// A random length among `sizes`, at most `room` bytes; `None`: none fits.
+    /// A random length among `sizes`, at most `room` bytes; `None`: no length fits.
     pub fn size(&mut self, op: Op, sizes: &BlockSizes, room: u64) -> Option<u64> {
         let (rng, split) = (self.rngs.sizes.get_mut(op), self.splits.get(op));
         let fits = |(bytes, share): &(u64, u32)| *share > 0 && *bytes <= room;
-        // fio loops forever where no size fits.
+        // If no size fits, fio loops forever.
         if room < sizes.min || !split.is_empty() && !split.iter().any(fits) {
             return None;
         }
@@ -256,8 +258,8 @@ impl FioRandom {
     }
 }
 
-/// A random size of `bssplit`: the first whose cumulated share is reached and that fits, else the
-/// last.
+/// A random size of `bssplit`: the first that fits and whose cumulated share the random number does
+/// not exceed, else the last size.
 fn share(split: &[(u64, u32)], rng: &mut Tausworthe, room: u64) -> u64 {
     let max = if matches!(rng, Tausworthe::Narrow(_)) { u64::from(u32::MAX) } else { u64::MAX };
     let (number, mut percent, mut size) = (rng.next(), 0, 0);

@@ -1,14 +1,15 @@
-//! The I/Os in flight of a job thread: the slot of each, the times for its latencies, and which of
-//! them are posted but not committed (no doorbell rung for them).
+//! The I/Os in flight of a job thread: the slot of each, and the times for its latencies. An I/O is
+//! *queued* when its command is in the submission queue, and *committed* when the doorbell was rung
+//! for it.
 //!
-//! One array of slot numbers has both the free slots and the posted ones, in order:
+//! One array of slot numbers has both the queued slots, in order, and the free slots:
 //!
 //! ```text
-//! free:  [ unused …    | posted …                          | free …      ]
-//!          (committed) ↑ in_flight - (posted - refused)    ↑ in_flight
+//! free:  [ unused …    | queued …                          | free …      ]
+//!          (committed) ↑ in_flight - (queued - refused)    ↑ in_flight
 //! ```
 //!
-//! Numbers of committed slots are not kept: each I/O brings its own when it completes.
+//! The numbers of committed slots are not kept: each completion has the number of its slot.
 
 use super::Io;
 use crate::stats::Stats;
@@ -19,7 +20,7 @@ use units::{Nanos, Op};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub io: Io,
-    /// When it was posted; [`Nanos::MAX`]: the slot is free.
+    /// When it was queued; [`Nanos::MAX`]: the slot is free.
     pub start: Nanos,
     /// When the doorbell was rung for it.
     pub committed: Nanos,
@@ -29,9 +30,9 @@ pub(super) struct Slot {
 /// rate, verification, flushes, pauses, logs and the like.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Extra {
-    /// The start that the rate intended; [`Nanos::MAX`]: not measured.
+    /// The start that the rate intended; [`Nanos::MAX`]: the latency from it is not measured.
     pub intended: Nanos,
-    /// Number of the write, or of the write that a verification read expects.
+    /// Number of this write, or of the write whose data a verification read expects.
     pub sequence: u64,
     /// The data of this read are checked.
     pub check: bool,
@@ -46,16 +47,16 @@ pub(super) struct Extra {
 /// The slots of a job thread.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    /// I/Os in flight, posted ones included.
+    /// I/Os in flight, including queued ones.
     pub in_flight: u32,
-    /// I/Os posted since the last commit, refused ones included.
-    pub posted: u32,
-    /// Those of them that have completed already, because the device refused them.
+    /// I/Os queued since the last commit, including refused ones.
+    pub queued: u32,
+    /// How many of `queued` have completed already, because the device refused them.
     refused: u32,
     slots: Box<[Slot]>,
-    /// One per slot for `tracked` jobs, else empty.
+    /// One element per slot for `tracked` jobs, else empty.
     pub extras: Box<[Extra]>,
-    /// Free and posted slots; see the module's documentation.
+    /// Free and queued slots; see the module's documentation.
     free: Box<[u32]>,
 }
 
@@ -66,7 +67,7 @@ impl InFlight {
         let io = Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 0 };
         InFlight {
             in_flight: 0,
-            posted: 0,
+            queued: 0,
             refused: 0,
             slots: vec![Slot { io, start: Nanos::MAX, committed: Nanos::MAX }; slots].into(),
             extras: vec![Extra::default(); if extras { slots } else { 0 }].into(),
@@ -74,14 +75,14 @@ impl InFlight {
         }
     }
 
-    /// Posts an I/O at `now`. Returns it with its slot; `None`: no slot is free.
+    /// Queues an I/O at `now`. Returns it with its slot; `None`: no slot is free.
     #[inline]
-    pub fn post(&mut self, io: Io, now: Nanos) -> Option<Io> {
+    pub fn queue(&mut self, io: Io, now: Nanos) -> Option<Io> {
         let slot = *self.free.get(self.in_flight as usize)?;
         let io = Io { slot, ..io };
         *self.slots.get_mut(slot as usize)? = Slot { io, start: now, committed: now };
         self.in_flight += 1;
-        self.posted += 1;
+        self.queued += 1;
         Some(io)
     }
 
@@ -91,26 +92,26 @@ impl InFlight {
         self.slots.get(slot as usize).filter(|slot| slot.start != Nanos::MAX)
     }
 
-    /// The I/Os that are posted and not committed.
+    /// The I/Os that are queued, and neither committed nor refused.
     #[inline]
-    pub fn posted(&self) -> impl Iterator<Item = &Io> {
-        let first = self.in_flight - (self.posted - self.refused);
-        let posted = self.free.get(first as usize..self.in_flight as usize).unwrap_or_default();
-        posted.iter().filter_map(|slot| Some(&self.slots.get(*slot as usize)?.io))
+    pub fn queued(&self) -> impl Iterator<Item = &Io> {
+        let first = self.in_flight - (self.queued - self.refused);
+        let queued = self.free.get(first as usize..self.in_flight as usize).unwrap_or_default();
+        queued.iter().filter_map(|slot| Some(&self.slots.get(*slot as usize)?.io))
     }
 
-    /// The doorbell was rung at `now` for all posted I/Os.
+    /// The doorbell was rung at `now` for all queued I/Os.
     #[inline]
     pub fn commit(&mut self, now: Nanos, stats: &mut Stats) {
-        let posted = std::mem::take(&mut self.posted);
-        // A batch of 0 would be counted as a doorbell.
-        if posted == 0 {
+        let queued = std::mem::take(&mut self.queued);
+        // Without this check a batch of 0 would be counted as a doorbell.
+        if queued == 0 {
             return;
         }
-        stats.submit.add_batch(posted);
-        // As in fio, the depth is that at the doorbell, for all I/Os of the batch.
-        stats.depth.add_depth(self.in_flight, posted);
-        let first = self.in_flight - (posted - std::mem::take(&mut self.refused));
+        stats.submit.add_batch(queued);
+        // As in fio, all I/Os of the batch count with the depth at the doorbell.
+        stats.depth.add_depth(self.in_flight, queued);
+        let first = self.in_flight - (queued - std::mem::take(&mut self.refused));
         for slot in self.free.get(first as usize..self.in_flight as usize).unwrap_or_default() {
             if let Some(Slot { io, committed, .. }) = self.slots.get_mut(*slot as usize) {
                 stats.op_mut(io.op).issued += 1;
@@ -125,8 +126,8 @@ impl InFlight {
         if let Some(place) = self.slots.get_mut(slot as usize) {
             place.start = Nanos::MAX;
         }
-        // Usually all are committed, so no number in `free` has to be kept.
-        if self.posted > 0 {
+        // Usually no I/O is queued and not committed, so that no number in `free` has to be kept.
+        if self.queued > 0 {
             self.close_gap(slot, stats);
         }
         self.in_flight -= 1;
@@ -135,14 +136,14 @@ impl InFlight {
         }
     }
 
-    /// Moves the posted slots down by one, so that `slot`, which has completed, can become free
-    /// after them. It may be one of them, if the device refused it.
+    /// Moves the queued slots down by one, so that `slot`, which has completed, can become free
+    /// after them. `slot` may itself be a queued slot, if the device refused its I/O.
     #[cold]
     fn close_gap(&mut self, slot: u32, stats: &mut Stats) {
         let end = self.in_flight as usize;
-        let first = end - (self.posted - self.refused) as usize;
-        let Some(posted) = self.free.get(first..end) else { return };
-        let at = posted.iter().position(|other| *other == slot);
+        let first = end - (self.queued - self.refused) as usize;
+        let Some(queued) = self.free.get(first..end) else { return };
+        let at = queued.iter().position(|other| *other == slot);
         // A refused I/O counts as issued, like one that the device fails.
         if let (Some(_), Some(Slot { io, .. })) = (at, self.slots.get(slot as usize)) {
             self.refused += 1;
@@ -156,8 +157,8 @@ impl InFlight {
 }
 
 /// A run of completions with the same operation and the same times, and so the same latencies, such
-/// as those that one poll reaps of one batch. They are added to the statistics together, with the
-/// same result as one by one.
+/// as the completions of one batch that one poll reaps. They are added to the statistics together,
+/// which gives the same result as adding them one by one.
 #[derive(Debug, SmartDefault)]
 pub(super) struct BatchStats {
     #[default(Op::Read)]
@@ -170,7 +171,7 @@ pub(super) struct BatchStats {
 }
 
 impl BatchStats {
-    /// One more completion.
+    /// Counts one more completion.
     #[inline]
     pub fn add(
         &mut self,
@@ -235,22 +236,22 @@ mod tests {
     fn only_posted_slots_are_committed() {
         let io = Io { slot: 0, op: Op::Read, target: 0, offset: 0, len: 512 };
         let mut flight = InFlight::new(4, false);
-        let post = |flight: &mut InFlight, now| flight.post(io, Nanos(now)).unwrap().slot;
-        let [a, b] = [post(&mut flight, 1), post(&mut flight, 1)];
+        let queue = |flight: &mut InFlight, now| flight.queue(io, Nanos(now)).unwrap().slot;
+        let [a, b] = [queue(&mut flight, 1), queue(&mut flight, 1)];
         commit_at(&mut flight, 2);
-        let [c, d] = [post(&mut flight, 3), post(&mut flight, 3)];
-        assert_eq!(flight.post(io, Nanos(3)), None);
-        // A committed I/O completes, and a posted one is refused.
+        let [c, d] = [queue(&mut flight, 3), queue(&mut flight, 3)];
+        assert_eq!(flight.queue(io, Nanos(3)), None);
+        // A committed I/O completes, and a queued one is refused.
         assert_eq!(times(&mut flight, a), (1, 2));
         assert_eq!(times(&mut flight, c), (3, 3));
-        assert_eq!(flight.posted().map(|io| io.slot).collect::<Vec<_>>(), [d]);
-        let e = post(&mut flight, 4);
+        assert_eq!(flight.queued().map(|io| io.slot).collect::<Vec<_>>(), [d]);
+        let e = queue(&mut flight, 4);
         commit_at(&mut flight, 5);
         assert_eq!(
             (times(&mut flight, b), times(&mut flight, d), times(&mut flight, e)),
             ((1, 2), (3, 5), (4, 5))
         );
-        assert_eq!((flight.in_flight, flight.posted, flight.refused), (0, 0, 0));
+        assert_eq!((flight.in_flight, flight.queued, flight.refused), (0, 0, 0));
         assert!(flight.get(b).is_none());
     }
 }

@@ -6,7 +6,7 @@ use crate::job::{Job, Logs};
 use crate::stats::ddir;
 use units::{Nanos, Op};
 
-/// Most samples and most I/Os that are kept; further ones are counted as dropped.
+/// Maximum number of samples, and of I/Os, that are kept; further ones are counted as dropped.
 const MAX_KEPT: usize = 16 << 20;
 
 /// One I/O, or the average over a window of `log_avg_msec`.
@@ -14,13 +14,13 @@ const MAX_KEPT: usize = 16 << 20;
 pub struct LogSample {
     /// When the I/O completed or the window ended, from the start of the job.
     pub at: Nanos,
-    /// Length of the window; of one I/O its completion latency.
+    /// Length of the window; for a sample of one I/O, its completion latency.
     pub span: Nanos,
     /// Reads, writes or trims, as fio numbers them: 0, 1, 2.
     pub direction: u8,
-    /// I/Os.
+    /// Number of I/Os.
     pub ios: u64,
-    /// Their bytes.
+    /// Bytes of these I/Os.
     pub bytes: u64,
     /// Mean latencies: slat, clat, lat.
     pub mean: [Nanos; 3],
@@ -29,7 +29,7 @@ pub struct LogSample {
 /// One I/O of `write_iolog`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IologEntry {
-    /// From the start of the job.
+    /// When the I/O was issued, from the start of the job.
     pub at: Nanos,
     /// The I/O. A Flush has the offset of the I/O before it, as in fio.
     pub io: Io,
@@ -40,8 +40,11 @@ pub struct IologEntry {
 /// What a job thread recorded.
 #[derive(Debug, Default)]
 pub struct LogBuffer {
+    /// Samples are recorded.
     logs: bool,
+    /// I/Os are recorded (`write_iolog`).
     list: bool,
+    /// `log_avg_msec`; 0: each I/O is a sample.
     average: Nanos,
     began: Nanos,
     window_end: Nanos,
@@ -51,7 +54,7 @@ pub struct LogBuffer {
     pub samples: Vec<LogSample>,
     /// The I/Os, in order.
     pub ios: Vec<IologEntry>,
-    /// Samples and I/Os beyond what is kept.
+    /// Samples and I/Os that were dropped, as too many were recorded.
     pub dropped: u64,
 }
 
@@ -76,19 +79,19 @@ impl LogBuffer {
         }
     }
 
-    /// Records a completed I/O by the times when it was posted, committed and reaped.
+    /// Records a completed I/O by the times when it was queued, committed and reaped.
     pub(super) fn completed(
         &mut self,
         op: Op,
         bytes: u32,
-        [posted, committed, reaped]: [Nanos; 3],
+        [queued, committed, reaped]: [Nanos; 3],
     ) {
         let direction = ddir(op);
         // fio's logs have reads, writes and trims only.
         if !self.logs || op == Op::Flush {
             return;
         }
-        let spans = [committed - posted, reaped - committed, reaped - posted];
+        let spans = [committed - queued, reaped - committed, reaped - queued];
         // Without log_avg_msec each I/O is a sample.
         if self.average == Nanos::ZERO {
             let (at, bytes) = (reaped - self.began, u64::from(bytes));
@@ -119,7 +122,7 @@ impl LogBuffer {
         self.window_end += Nanos(self.average.0.saturating_mul(over));
     }
 
-    /// The job has ended, and the last window with it.
+    /// Closes the last window when the job ends.
     pub(super) fn end(&mut self, now: Nanos) {
         if self.average > Nanos::ZERO {
             // The last I/O may have completed several windows ago.

@@ -5,7 +5,7 @@
 //! ```text
 //! loop {
 //!     match generator.next(now) {
-//!         Issue(io)        => { fill(&io, buffer) if it writes; post }
+//!         Issue(io)        => { fill(&io, buffer) if it writes; queue it }
 //!         Commit           => { ring the doorbell; generator.committed(now) }
 //!         Reap { min }     => { wait for min completions; for each of them:
 //!                               generator.completed(slot, now, result, buffer) }
@@ -15,8 +15,10 @@
 //! }
 //! ```
 //!
-//! Phases: `New → Delay → Run → Verify → (next pass: Run) → Drain → Done`. `now` may be the same
-//! for a whole batch. The caller may pass in completions at any time, and more or fewer than `min`.
+//! To *queue* an I/O is to write its command to the submission queue; to *commit* is to ring the
+//! doorbell for all queued I/Os. Phases: `New → Delay → Run → Verify → (next pass: Run) → Drain →
+//! Done`. `now` may be the same for a whole batch. The caller may pass in completions at any time,
+//! and more or fewer than `min`.
 
 mod fio_random;
 mod in_flight;
@@ -48,15 +50,15 @@ use verify_state::VerifyState;
 /// One I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Io {
-    /// Index of its buffer, below the job's `iodepth`. I/Os in flight have different slots. 0 until
-    /// it is issued.
+    /// Index of the I/O's buffer, below the job's `iodepth`. I/Os in flight have different slots. 0
+    /// until the I/O is issued.
     pub slot: u32,
     /// The operation. A Flush ([`Job::sync_every`](crate::job::Job::sync_every)) has no offset and
     /// no length.
     pub op: Op,
     /// Index into the thread's targets.
     pub target: u16,
-    /// First byte on that target.
+    /// First byte on the target.
     pub offset: u64,
     /// Bytes.
     pub len: u32,
@@ -86,7 +88,7 @@ impl fmt::Display for ErrorCode {
 /// The first I/O of a job that failed; the job ends with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IoFailure {
-    /// Its errno.
+    /// The I/O's errno.
     pub code: ErrorCode,
     /// The I/O.
     pub io: Io,
@@ -102,9 +104,9 @@ impl fmt::Display for IoFailure {
 /// What the caller of [`Generator::next`] does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Post this I/O. The generator counts it as posted.
+    /// Write this I/O's command to the submission queue. The generator counts it as queued.
     Issue(Io),
-    /// Ring the doorbell for the posted I/Os, then call [`Generator::committed`].
+    /// Ring the doorbell for the queued I/Os, then call [`Generator::committed`].
     Commit,
     /// Wait until at least `min` I/Os have completed, and call [`Generator::completed`] for each.
     /// If more have completed, [`Generator::complete_max`] limits how many the job reaps at once.
@@ -152,7 +154,7 @@ enum Phase {
 /// The state machine of one job thread.
 #[derive(Debug)]
 pub struct Generator {
-    /// The next instant at which more than I/O has to be handled: see `on_event`.
+    /// The next instant at which something other than I/O is due: see `on_event`.
     next_event_at: Nanos,
     /// I/Os that [`Generator::next`] may issue on its fast path before `decide` runs again.
     fast_ios: u32,
@@ -162,21 +164,23 @@ pub struct Generator {
     flight: InFlight,
     /// Completions since `stats.complete` was last updated.
     reaped: u32,
-    /// Those of them that `stats` does not have yet.
+    /// Completions that are not added to `stats` yet.
     batch_stats: BatchStats,
-    /// Bytes and I/Os that this pass may still issue. Bytes may go below 0, as in fio.
+    /// Bytes and I/Os that this pass may still issue. As in fio, the bytes may become negative.
     bytes_left: i64,
     ios_left: u64,
     stream: Stream,
     phase: Phase,
     /// I/Os are issued while fewer than this are in flight: `depth`, or less while `waiting`.
     limit: u32,
-    /// The depth was reached, and `complete_min` completions have to come before more is issued.
+    /// The depth was reached, and no I/O is issued before `complete_min` completions have come.
     waiting: bool,
+    /// `iodepth` and `iodepth_low`.
     depth: u32,
     low: u32,
-    /// I/Os per doorbell; with `batch_grows`, those of the next one, and the most.
+    /// I/Os per doorbell; with `batch_grows`, I/Os of the next doorbell.
     batch: u32,
+    /// With `batch_grows`: the maximum of `batch`.
     batch_max: Option<u32>,
     complete_min: u32,
     complete_max: u32,
@@ -199,18 +203,19 @@ pub struct Generator {
     goal: Goal,
 }
 
-/// The job's instants.
+/// The job's instants and spans.
 #[derive(Debug, Default)]
 struct Clock {
     /// When [`Generator::next`] was first called.
-    asked: Nanos,
+    first_call_at: Nanos,
+    /// `startdelay`: until the first call a span, then the instant at which it ends.
     delay: Nanos,
     ramp: Nanos,
     runtime: Option<Nanos>,
-    /// When it began to issue I/O.
+    /// When the job began to issue I/O.
     began: Nanos,
     /// When measuring began; `None` during `ramp_time`.
-    epoch: Option<Nanos>,
+    measured_since: Option<Nanos>,
     /// When measuring of the current phase began.
     phase_start: Nanos,
     /// When bandwidth and IOPS were last sampled, and the bytes and I/Os at that time.
@@ -219,25 +224,28 @@ struct Clock {
 }
 
 /// How much the job transfers, as in fio (`do_io` and `keep_running` in its backend.c, with an
-/// asynchronous engine): a pass issues `size` bytes, or what its files have. Passes follow until
-/// `io_size` bytes have been transferred, or less than one I/O is missing.
+/// asynchronous engine): a pass issues `size` bytes, or fewer if its files are smaller. Passes
+/// follow until `io_size` bytes have been transferred, or less than one I/O is missing.
 #[derive(Debug)]
 struct Goal {
-    /// Most bytes of a pass, verification between its writes included.
+    /// Maximum bytes of a pass, including verification between its writes.
     pass: i64,
-    /// Bytes left for all passes; with `counts_writes` only writes count.
+    /// Bytes left for all passes; with `trimwrite` only writes count.
     left: i64,
-    counts_writes: bool,
-    /// Most I/Os of the job, verification included.
+    /// The job is a trimwrite job.
+    trimwrite: bool,
+    /// Maximum number of I/Os of the job, including verification.
     ios: u64,
-    /// Bytes transferred so far, those at the start of the pass, and those to transfer.
+    /// Bytes transferred so far, and at the start of the pass.
     moved: u64,
     moved_before: u64,
+    /// Bytes to transfer (`io_size`).
     limit: u64,
     /// `io_size` is given.
     beyond_size: bool,
-    longest: u64,
-    /// Passes that follow whatever was transferred: `loops`.
+    /// The largest block size.
+    max_block: u64,
+    /// Passes that follow regardless of the bytes transferred (`loops`).
     loops: u64,
     time_based: bool,
     /// The initial value of `left`, for progress.
@@ -246,20 +254,20 @@ struct Goal {
 
 /// How often bandwidth and IOPS are sampled: the default of fio's `bwavgtime`.
 const SAMPLE_EVERY: Nanos = Nanos::from_millis(500);
-/// Bounds the memory of a job thread's slots.
+/// Maximum number of slots of a job thread, which limits its memory.
 const MAX_DEPTH: u32 = 1 << 20;
 
 impl Generator {
-    /// The thread `id` of `job` on `targets`: one per filename of the job, or one.
+    /// The thread `id` of `job`. `targets`: one for each `filename` of the job; one if it has none.
     ///
     /// # Errors
     /// The job does not fit the targets.
     pub fn new(job: &Job, id: ThreadId, targets: &[TargetSize]) -> Result<Generator, JobError> {
-        // With `randrepeat` a job has the same offsets in every run; its threads still differ, by
-        // their number.
+        // With `randrepeat` a job has the same offsets in every run; its threads differ from each
+        // other by their number.
         let base = job.base_seed().unwrap_or(id.entropy);
         let mut seeds = SplitMix64::seed_from_u64(base ^ u64::from(id.number).rotate_left(40));
-        // Separate streams: a rate must not change which offsets a job visits.
+        // Separate seeds: a rate must not change which offsets a job visits.
         let (stream_seed, pacing_seed) = (seeds.next_u64(), seeds.next_u64());
         let pacing = Pacing::new(job, pacing_seed).map(Box::new);
         let mix_pacing = pacing.as_ref().and_then(|pacing| pacing.for_mix(job));
@@ -282,7 +290,7 @@ impl Generator {
             || syncs.is_some()
             || pauses.is_some()
             || logs.is_some();
-        let tracked = tracked || job.iolog.is_some() || overlaps.is_some() || goal.counts_writes;
+        let tracked = tracked || job.iolog.is_some() || overlaps.is_some() || goal.trimwrite;
         let (shortest, longest) = (job.start_delay.0, job.start_delay.0.max(job.start_delay.1));
         let delay = shortest + Nanos(seeds.next_u64() % (longest - shortest).0.saturating_add(1));
         Ok(Generator {
@@ -321,15 +329,15 @@ impl Generator {
     }
 
     /// What to do next, at `now`: see the module's documentation.
-    #[inline(always)] // Most answers take a few comparisons; a call would cost more than they do.
+    #[inline(always)] // Usually takes a few comparisons, which cost less than a function call.
     pub fn next(&mut self, now: Nanos) -> Next {
         loop {
-            // Fast path: nothing but I/O is due. `decide` has checked bytes, I/Os, batch and depth
-            // for the next `fast_ios` I/Os.
+            // Fast path: only I/O is due, and `decide` has checked the limits on bytes, I/Os, batch
+            // and depth for the next `fast_ios` I/Os.
             if now < self.next_event_at {
                 if self.fast_ios > 0 {
                     if let Some(io) = self.stream.next()
-                        && let Some(io) = self.flight.post(io, now)
+                        && let Some(io) = self.flight.queue(io, now)
                     {
                         self.fast_ios -= 1;
                         self.count_issued(&io);
@@ -338,11 +346,11 @@ impl Generator {
                     // The files have no more in this pass.
                     (self.fast_ios, self.bytes_left) = (0, 0);
                 }
-                let posted = self.flight.posted;
-                if posted >= self.batch {
+                let queued = self.flight.queued;
+                if queued >= self.batch {
                     return Next::Commit;
                 }
-                if posted == 0 && self.flight.in_flight >= self.limit && self.reaped == 0 {
+                if queued == 0 && self.flight.in_flight >= self.limit && self.reaped == 0 {
                     return self.reap(!self.waiting);
                 }
             }
@@ -353,7 +361,7 @@ impl Generator {
     }
 
     /// The slow path of [`Generator::next`]: handles what is due, decides whether to commit or to
-    /// wait, and sets `fast_ios`. `None`: run the fast path again.
+    /// wait, and sets `fast_ios`. `None`: the caller runs the fast path again.
     #[inline(never)]
     fn decide(&mut self, now: Nanos) -> Option<Next> {
         self.fast_ios = 0;
@@ -366,39 +374,39 @@ impl Generator {
             if now >= self.next_event_at {
                 self.on_event(now);
             }
-            let (in_flight, posted) = (self.flight.in_flight, self.flight.posted);
-            // A full depth commits a smaller batch: waiting for completions of uncommitted I/Os
-            // would block forever.
-            if posted > 0 && (posted >= self.batch || in_flight >= self.limit) {
+            let (in_flight, queued) = (self.flight.in_flight, self.flight.queued);
+            // When the depth is reached, a smaller batch is committed as well: waiting for
+            // completions of uncommitted I/Os would block forever.
+            if queued > 0 && (queued >= self.batch || in_flight >= self.limit) {
                 return Some(Next::Commit);
             }
             if in_flight >= self.limit {
                 return Some(self.reap(!self.waiting));
             }
             if self.waiting {
-                // The minimum has completed. With `iodepth_low` more completions may be needed
-                // before the next I/O.
+                // `complete_min` I/Os have completed. With `iodepth_low` more completions may be
+                // needed before the next I/O.
                 if in_flight > self.low {
                     return Some(self.reap(true));
                 }
                 (self.waiting, self.limit) = (false, self.depth);
             }
-            if posted == 0
-                && let Some(most) = self.batch_max
+            if queued == 0
+                && let Some(max) = self.batch_max
             {
-                // The I/Os in flight keep the device busy for about the time that it takes to
-                // prepare as many, so a batch of that size does not leave the device idle.
-                self.batch = in_flight.clamp(1, most);
+                // The I/Os in flight keep the device busy for about as long as it takes to prepare
+                // the same number of I/Os, so a batch of that size does not leave the device idle.
+                self.batch = in_flight.clamp(1, max);
             }
             let bytes = self.bytes_left.min(self.goal.left);
             let next = match self.phase {
                 Phase::Run if bytes > 0 && self.ios_left > 0 => {
-                    // Simple jobs return to the fast path with as many I/Os as cannot exceed any
-                    // limit.
+                    // Jobs that are not `tracked` return to the fast path, with a number of I/Os
+                    // that cannot exceed any limit.
                     if !self.tracked {
-                        let room = (self.batch - posted).min(self.limit - in_flight);
+                        let room = (self.batch - queued).min(self.limit - in_flight);
                         self.fast_ios =
-                            self.stream.least_ios(bytes as u64, self.ios_left.min(room.into()))
+                            self.stream.min_ios(bytes as u64, self.ios_left.min(room.into()))
                                 as u32;
                         return None;
                     }
@@ -413,8 +421,8 @@ impl Generator {
         }
     }
 
-    /// Waits for `complete_min` completions. With `anew` they count from now; otherwise those that
-    /// came since the wait began count.
+    /// Waits for `complete_min` completions. With `anew` they are counted from now on; otherwise
+    /// from the start of the current wait.
     #[inline]
     fn reap(&mut self, anew: bool) -> Next {
         let in_flight = self.flight.in_flight;
@@ -431,13 +439,13 @@ impl Generator {
         self.ios_left -= 1;
         self.bytes_left -= len as i64;
         self.goal.moved += len;
-        if !self.goal.counts_writes || io.op == Op::Write {
+        if !self.goal.trimwrite || io.op == Op::Write {
             self.goal.left -= len as i64;
         }
     }
 
-    /// The next I/O of a `tracked` job; `None`: the phase has changed, so try again.
-    #[inline(never)] // It uses many registers, which would be spilled for simple jobs as well.
+    /// The next I/O of a `tracked` job; `None`: the phase has changed; the caller tries again.
+    #[inline(never)] // Uses many registers, which would be spilled for other jobs as well.
     fn issue_tracked(&mut self, now: Nanos) -> Option<Next> {
         if self.verify.backlog_is_due() {
             return self.begin_backlog();
@@ -447,7 +455,7 @@ impl Generator {
         {
             return Some(self.wait_for(hold));
         }
-        // A deferred I/O was chosen before, so that it goes before any Flush.
+        // A deferred I/O was chosen before any Flush that is due now, so it is issued first.
         let io = match (self.deferred.take(), self.syncs.as_ref().and_then(|syncs| syncs.due())) {
             (None, Some(data_sync)) => match self.stream.flush() {
                 Some(target) => return Some(self.issue_flush(target, data_sync, now)),
@@ -456,12 +464,13 @@ impl Generator {
             (held, _) => held.or_else(|| self.stream.next()),
         };
         let Some(io) = io else {
-            // The files are used up for this pass: it ends before `size` is reached.
+            // The files have no more I/Os in this pass, which ends before `size` is reached.
             self.bytes_left = 0;
             return None;
         };
-        // The I/O is chosen before it is known whether it may be issued: its operation decides the
-        // rate, its blocks the overlap. If it has to wait, it is kept in `deferred`.
+        // The I/O is chosen before it is known whether it may be issued, which depends on the rate
+        // of its operation and on overlaps of its blocks. If it has to wait, it is kept in
+        // `deferred`.
         let listed = self.stream.iolog_due.map(|at| self.clock.began + at);
         let paced = self.pacing.as_ref().and_then(|pacing| pacing.due(io.op));
         let hold = match listed.into_iter().chain(paced).find(|due| *due > now) {
@@ -488,7 +497,7 @@ impl Generator {
             pauses.left = pauses.left.saturating_sub(1);
         }
         let check = self.verify.reads && io.op == Op::Read;
-        Some(self.post(
+        Some(self.queue(
             io,
             Extra {
                 intended: paced.unwrap_or(now),
@@ -502,10 +511,10 @@ impl Generator {
         ))
     }
 
-    /// Posts an I/O of a `tracked` job.
-    fn post(&mut self, io: Io, extra: Extra, now: Nanos) -> Next {
-        // A slot is free, because fewer than `depth` I/Os are in flight.
-        let Some(io) = self.flight.post(io, now) else { return Next::Wait { until: now } };
+    /// Queues an I/O of a `tracked` job.
+    fn queue(&mut self, io: Io, extra: Extra, now: Nanos) -> Next {
+        // `queue` succeeds: a slot is free, because fewer than `depth` I/Os are in flight.
+        let Some(io) = self.flight.queue(io, now) else { return Next::Wait { until: now } };
         if let Some(syncs) = &mut self.syncs {
             syncs.issued(io.op);
         }
@@ -525,7 +534,7 @@ impl Generator {
         Next::Issue(io)
     }
 
-    /// The doorbell was rung at `now` for all posted I/Os.
+    /// The doorbell was rung at `now` for all queued I/Os.
     #[inline]
     pub fn committed(&mut self, now: Nanos) {
         self.flight.commit(now, &mut self.stats);
@@ -536,7 +545,7 @@ impl Generator {
     /// after the next call of [`Generator::next`].
     #[inline]
     pub fn completed(&mut self, slot: u32, now: Nanos, result: Result<(), ErrorCode>, buf: &[u8]) {
-        // A completion of a free slot is an error of the caller; counting it would be worse.
+        // A completion of a free slot is an error of the caller, and is ignored.
         let Some(ended) = self.flight.get(slot) else { return };
         self.reaped += 1;
         if self.tracked || result.is_err() {
@@ -548,7 +557,7 @@ impl Generator {
         self.flight.release(slot, &mut self.stats);
     }
 
-    #[inline(never)] // Keeps `completed` small for jobs without it.
+    #[inline(never)] // Keeps `completed` small for jobs that are not `tracked`.
     fn completed_tracked(
         &mut self,
         ended: &Slot,
@@ -583,10 +592,10 @@ impl Generator {
         self.flight.get(slot).map(|slot| slot.io.op)
     }
 
-    /// The I/Os that are posted and whose doorbell has not been rung.
+    /// The I/Os that are queued and for which the doorbell has not been rung.
     #[inline]
     pub fn queued(&self) -> impl Iterator<Item = &Io> {
-        self.flight.posted()
+        self.flight.queued()
     }
 
     /// Whether the job has a rate.
@@ -631,7 +640,7 @@ impl Generator {
     pub fn stop(&mut self) {
         // I/Os in flight still complete and are counted; nothing new is issued.
         self.stopping = true;
-        // Leaves the fast path at once.
+        // An event is due at once, so that `next` leaves the fast path.
         self.next_event_at = Nanos::ZERO;
     }
 }

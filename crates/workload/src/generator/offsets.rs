@@ -2,9 +2,9 @@
 //! completions.
 //!
 //! Sequential I/O is the same as fio's: ends of files, steps, mixes and lengths. A job that
-//! verifies has fio's random offsets as well ([`FioRandom`]), so that each program can check what
+//! verifies has fio's random offsets as well ([`FioRandom`]), so that fio and Reap can check what
 //! the other wrote: with a random map or `norandommap`, for each seed, generator and mix, and for
-//! runs (`randrw:8`). Random offsets differ from fio's with `random_distribution=`, with
+//! sequential runs (`randrw:8`). Random offsets differ from fio's with `random_distribution=`, with
 //! `random_generator=lfsr`, and in mixed jobs with two rates; fio can then still verify a region
 //! that was written once as a whole.
 
@@ -35,33 +35,34 @@ pub(super) struct Stream {
     file: usize,
     /// Number of files that have nothing left in this pass.
     done: usize,
-    /// fio resets that number between passes only if the job repeats or reads back
+    /// `done` is not reset between passes: fio resets it only if the job repeats or reads back
     /// (`reset_io_counters` in its libfio.c).
     stays_done: bool,
     pattern: Pattern,
-    /// Decides whether a mixed job reads or writes next, if both have a rate.
+    /// Decides whether a mixed job reads or writes next, if reads and writes have a rate each.
     pub mix_pacing: Option<Box<Pacing>>,
-    /// Else a random number below this means a read.
+    /// Without `mix_pacing`: a random number below this means a read.
     read_below: u32,
     /// `time_based`: a file that is done starts again.
     endless: bool,
-    /// The fast path: one target, one operation of one size, independent random offsets. The
-    /// operation, and the number of blocks to choose from.
+    /// For jobs with one target, one operation of one size, and independent random offsets, which
+    /// use the fast path: the operation, and the number of blocks to choose from.
     plain: Option<(Op, u64)>,
     /// Offsets differ from fio's. A job that verifies still has fio's seeds.
     own: bool,
-    /// `randread:N`: I/Os until the next new offset.
+    /// `randread:N`: I/Os until the next random offset.
     run_left: u64,
-    /// Offset of the last I/O, or of the last attempt to find one. fio's iolog shows it with syncs.
+    /// Offset of the last I/O, or of the last attempt to find an I/O. fio's iolog has it in the
+    /// lines of syncs.
     pub sync_offset: u64,
-    /// `read_iolog`: the list, the index of its next step, and its waits so far.
+    /// `read_iolog`: the list, the index of its next step, and the sum of its waits so far.
     list: Option<Arc<Iolog>>,
     listed: usize,
     waited: Nanos,
     /// When the last I/O of the list is due, from the start of the job.
     pub iolog_due: Option<Nanos>,
     block: PerOp<BlockSizes>,
-    /// Shortest and longest I/O in bytes.
+    /// Minimum and maximum size of an I/O in bytes.
     unit: u64,
     longest: u64,
     /// Bytes of a pass.
@@ -89,8 +90,8 @@ impl Stream {
             ops.iter().any(|op| ![0, job.block.get(*op).min].contains(job.align.get(*op)));
         let own = pattern.random && (skewed || aligned || pattern.trims()) || job.iolog.is_some();
         let fixed = ops.iter().all(|op| job.block.get(*op).is_fixed());
-        // Where the order is fio's: verification depends on it, and sequential mixes are expected
-        // to be the same.
+        // Whether the order is fio's: verification depends on it, and sequential mixes are expected
+        // to be the same as in fio.
         let follows = job.verify.is_some() || !pattern.random && (ops.len() > 1 || !fixed);
         let free = matches!(cursors.as_slice(), [cursor] if matches!(cursor.random, RandomOffsets::Shuffle(_) | RandomOffsets::Any));
         let plain = free && fixed && pattern.random && pattern.step <= 1 && !own && !follows;
@@ -187,18 +188,18 @@ impl Stream {
         self.cursors.iter().all(|cursor| cursor.done)
     }
 
-    /// fio has closed the files to read them back: none is done any more.
+    /// Called when fio would close the files to read them back: no file is done any more.
     pub fn close(&mut self) {
         self.cursors.iter_mut().for_each(|cursor| cursor.done = false);
     }
 
-    /// How many I/Os it takes at least to issue `bytes` bytes, at most `most`.
-    pub fn least_ios(&self, bytes: u64, most: u64) -> u64 {
+    /// The minimum number of I/Os that `bytes` bytes take, or `max` if that is less.
+    pub fn min_ios(&self, bytes: u64, max: u64) -> u64 {
         // Usually `bytes` is large, and the division is not needed.
-        if most.saturating_mul(self.longest) <= bytes {
-            most
+        if max.saturating_mul(self.longest) <= bytes {
+            max
         } else {
-            bytes.div_ceil(self.longest).min(most)
+            bytes.div_ceil(self.longest).min(max)
         }
     }
 
@@ -213,7 +214,7 @@ impl Stream {
                 RandomOffsets::Shuffle(shuffle) => shuffle.next(),
                 _ => below(&mut self.rng, blocks),
             };
-            // Blocks are of one size, so every offset fits: no further checks.
+            // All I/Os have one size, so every block fits: no further checks.
             let offset = cursor.base + cursor.start + block * self.unit;
             return Some(Io { slot: 0, op, target: 0, offset, len: self.unit as u32 });
         }
@@ -236,7 +237,7 @@ impl Stream {
         }
     }
 
-    /// The next file, round-robin, of those that have something left.
+    /// The next file, round-robin, among the files that have I/Os left.
     fn next_file(&mut self) -> Option<usize> {
         let files = self.cursors.len();
         let mut in_turn = (self.file..files).chain(0..self.file);
@@ -245,12 +246,12 @@ impl Stream {
         Some(file)
     }
 
-    /// The target of the next Flush: that of the next file, as in fio.
+    /// The target of the next Flush: as in fio, the target of the next file.
     pub fn flush(&mut self) -> Option<u16> {
         self.next_file().map(|file| self.cursors[file].target)
     }
 
-    /// The next I/O in this file; `None`: it has no more in this pass.
+    /// The next I/O in this file; `None`: the file has no more in this pass.
     fn next_in(&mut self, file: usize) -> Option<Io> {
         let Pattern { direction, random, step } = self.pattern;
         let alone = self.endless && self.cursors.len() == 1;
@@ -284,7 +285,7 @@ impl Stream {
         let rewrites = random && op == Op::Write && direction == Direction::TrimWrite;
         let step = if random { 0 } else { step };
         let in_order = if random && new { None } else { cursor.in_order(op, step, alone) };
-        // The index in the random map.
+        // The I/O's index in the random map, if it is in the map.
         let mut block = None;
         let offset = match in_order {
             _ if rewrites => cursor.last.trim? - cursor.start,
@@ -295,13 +296,13 @@ impl Stream {
                 if blocks == 0 {
                     return None;
                 }
-                // The number is drawn before it is known whether blocks are left, as in fio, which
-                // keeps the sequences of random numbers equal.
+                // As in fio, the number is drawn before it is known whether blocks are left: the
+                // sequences of random numbers must be the same.
                 let drawn = match &cursor.random {
                     RandomOffsets::Shuffle(_) | RandomOffsets::Skewed(_) => 0,
                     _ => fio.as_mut().map_or_else(|| below(rng, blocks), |fio| fio.block(blocks)),
                 };
-                // time_based: all blocks were visited, start over.
+                // time_based: when all blocks were visited, start over.
                 if self.endless && cursor.left == 0 {
                     cursor.forget();
                 }
@@ -356,19 +357,20 @@ impl Stream {
             if let (RandomOffsets::Bitmap(map), Some(block)) = (&mut cursor.random, block) {
                 let unit = if fio.is_some() { sizes.min } else { unit };
                 visited = map.visit(block, len.div_ceil(unit));
-                // The I/O ends before a block that was visited already.
+                // The I/O must end before the next block that was visited already.
                 len = len.min(visited * unit);
             }
             cursor.left -= visited;
         }
-        // A trim may have the offset of the last write; its write has to follow nevertheless.
+        // A trim may have the offset of the last write. Its own write has to follow nevertheless,
+        // so that write is forgotten.
         if op == Op::Deallocate && random {
             cursor.last.write = None;
         }
         (*cursor.last.get_mut(op), *cursor.next.get_mut(op)) = (Some(offset), offset + len);
         if let Some(fio) = &mut self.fio {
             fio.issued(op);
-            // No seed for reads of a mixed job, which are not checked, nor for trims.
+            // Trims, and reads of a mixed job, which are not checked, draw no seed.
             if self.verifies && (op == Op::Write || direction == Direction::Read) {
                 fio.draw_seed();
             }
@@ -385,7 +387,7 @@ impl Stream {
         })
     }
 
-    /// The next I/O of the list; the first one follows the last.
+    /// The next I/O of the list; after the last I/O the list starts again.
     fn next_listed(&mut self) -> Io {
         let steps = self.list.as_ref().map_or(&[][..], |list| &list.steps);
         for _ in 0..=steps.len() {
@@ -404,7 +406,7 @@ impl Stream {
                         len: len.min(u64::from(u32::MAX)) as u32,
                     };
                 }
-                // Waits add up to the time stamps that version 2 lacks.
+                // Version 2 has no time stamps: they are the sums of the waits.
                 Some(IologStep::Wait(span)) => self.waited += *span,
                 None => (self.listed, self.waited) = (0, Nanos::ZERO),
             }
@@ -416,24 +418,24 @@ impl Stream {
 /// How random offsets are chosen within a file.
 #[derive(Clone, Debug)]
 enum RandomOffsets {
-    /// Each block once per pass; all I/Os are one block.
+    /// Each block once per pass; each I/O is one block.
     Shuffle(Shuffle),
-    /// Each block once per pass; I/Os of several blocks.
+    /// Each block once per pass; I/Os may have several blocks.
     Bitmap(Bitmap),
-    /// Each block with the same probability, also repeatedly.
+    /// Each block with the same probability; blocks may repeat.
     Any,
-    /// Some blocks more often than others.
+    /// Some blocks more often than others; blocks may repeat.
     Skewed(Skew),
 }
 
 /// The distribution of [`RandomOffsets::Skewed`].
 #[derive(Clone, Debug)]
 enum Skew {
-    /// Zipf's law over ranks.
+    /// The rank of a block follows Zipf's law.
     Zipf(Zipf<f64>),
-    /// The rank, as a fraction, is a uniform number to this power.
+    /// The rank, as a fraction of the number of blocks, is a uniform number to this power.
     Pareto(f64),
-    /// Around the middle of the file, in blocks.
+    /// The number of the block is normally distributed around the middle of the file.
     Normal(Normal<f64>),
 }
 
@@ -461,7 +463,7 @@ struct FileCursor {
     /// Offset of the file on its target.
     pub base: u64,
     pub extent: Extent,
-    /// Index of the target it is on.
+    /// Index of the file's target.
     pub target: u16,
     /// Alignment of random offsets in bytes, and how many such offsets the file has.
     pub align: PerOp<u64>,
@@ -471,17 +473,17 @@ struct FileCursor {
     pub left: u64,
     /// Where this pass begins.
     pub start: u64,
-    /// Nothing is left in this pass.
+    /// The file has no I/O left in this pass.
     pub done: bool,
-    /// End and start of the last I/O of each operation.
+    /// End (`next`) and start (`last`) of the last I/O of each operation.
     pub next: PerOp<u64>,
     pub last: PerOp<Option<u64>>,
 }
 
 impl FileCursor {
-    /// The next sequential offset, relative to `start`; `None`: the file ends. As in fio
-    /// (`get_next_seq_offset` in its io_u.c) steps wrap at the ends of the file, not at the ends of
-    /// the extent. `again`: a file that is done starts again.
+    /// The next sequential offset, relative to `start`; `None`: the end of the file is reached. As
+    /// in fio (`get_next_seq_offset` in its io_u.c) steps wrap at the ends of the file, not at the
+    /// ends of the extent. `again`: start again at the end of the extent.
     #[inline]
     pub fn in_order(&mut self, op: Op, step: i64, again: bool) -> Option<u64> {
         let Extent { start: later, len, end, .. } = self.extent;
@@ -497,7 +499,7 @@ impl FileCursor {
             return Some(next.wrapping_sub(start));
         }
         let last = len.min(end);
-        // Backwards: the first I/O is at the end of the extent.
+        // With a negative step the first I/O is at the end of the extent.
         if *next == start && start > 0 && step < 0 {
             *next = last;
         }
@@ -505,7 +507,7 @@ impl FileCursor {
         if offset == 0 {
             return Some(0);
         }
-        // An offset below zero has wrapped to a large number, which fails this test as well.
+        // An offset below zero has wrapped to a large number, which is not below `end` either.
         Some(match offset.wrapping_add_signed(step) {
             offset if offset < end => offset,
             _ if step > 0 => start,
@@ -515,8 +517,8 @@ impl FileCursor {
 
     /// Resets the position, as opening a file does.
     pub fn open(&mut self) {
-        self.next = PerOp::both(self.start);
-        self.last = PerOp::both(None);
+        self.next = PerOp::all(self.start);
+        self.last = PerOp::all(None);
         self.forget();
     }
 

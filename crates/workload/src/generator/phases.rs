@@ -1,23 +1,24 @@
-//! Phases of a job thread: start delay, ramp, passes, draining, the end. Also what happens at
-//! fixed times (the end of the ramp and of the runtime, samples of bandwidth), and how much the job
-//! has left to do ([`Goal`]).
+//! Phases of a job thread: start delay, ramp, passes, draining, the end. A *pass* is one run over
+//! the job's files: an iteration of fio's `loops`, or of the repetition up to `io_size`. Also what
+//! happens at fixed times (the end of the ramp and of the runtime, samples of bandwidth), and how
+//! much the job has left to do ([`Goal`]).
 
 use super::*;
 use crate::job::{Amount, Direction, IologStep};
 use std::ops::Range;
 
 impl Clock {
-    /// When the ramp ends; after the ramp, when the runtime ends ([`Nanos::MAX`] without one).
+    /// When the ramp ends; after the ramp, when the runtime ends ([`Nanos::MAX`]: no runtime).
     fn end(&self) -> Nanos {
-        match (self.epoch, self.runtime) {
+        match (self.measured_since, self.runtime) {
             (None, _) => self.began + self.ramp,
-            (Some(epoch), Some(runtime)) => epoch + runtime,
+            (Some(since), Some(runtime)) => since + runtime,
             (Some(_), None) => Nanos::MAX,
         }
     }
 }
 
-/// `bytes` as a signed number; what does not fit is no limit.
+/// `bytes` as a signed number; a number that does not fit becomes `i64::MAX`, no limit.
 fn bytes(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
@@ -33,8 +34,8 @@ impl Goal {
         };
         let limit = if io_size > 0 { io_size } else { stream.size };
         let all = limit.saturating_mul(loops);
-        // Without a random map blocks may be written repeatedly, so a pass may be longer than its
-        // files.
+        // Without a random map blocks may be written repeatedly, so a pass may have more bytes than
+        // the files.
         let over = job.pattern.writes() && job.pattern.random && !job.random_map;
         let mut pass = if over { stream.size.max(io_size) } else { stream.size };
         // Reads of verify_backlog count as bytes of the pass.
@@ -48,17 +49,17 @@ impl Goal {
         if direction == Direction::TrimWrite {
             pass = pass.saturating_add(all);
         }
-        // A pass of a synchronous engine has no limit of its own in fio: it ends where its files
-        // do. Asynchronous engines stop once the I/Os of a pass have been issued.
-        let waits = job.engine.name.as_deref().is_none_or(|name| {
+        // fio limits the bytes of a pass only for asynchronous engines (by bytes issued). With a
+        // synchronous engine a pass ends at the end of its files.
+        let synchronous = job.engine.name.as_deref().is_none_or(|name| {
             ["sync", "psync", "vsync", "pvsync", "pvsync2", "mmap"].contains(&name)
         });
-        let unlimited = if time_based { !verifies } else { waits };
+        let unlimited = if time_based { !verifies } else { synchronous };
         if unlimited {
             pass = u64::MAX;
         }
         let ios = match &job.iolog {
-            // Flushes have no bytes: the list ends by its count.
+            // Flushes have no bytes, so the list ends by the number of its I/Os.
             Some(list) => {
                 Some(list.steps.iter().filter(|step| matches!(step, IologStep::Io { .. })).count()
                     as u64)
@@ -66,12 +67,12 @@ impl Goal {
             None => job.number_ios.filter(|n| *n > 0),
         };
         let left = if time_based { i64::MAX } else { bytes(all) };
-        let longest =
+        let max_block =
             [Op::Read, Op::Write, Op::Deallocate].map(|op| job.block.get(op).max).into_iter().max();
         Goal {
             pass: bytes(pass),
             left,
-            counts_writes: direction == Direction::TrimWrite,
+            trimwrite: direction == Direction::TrimWrite,
             ios: ios
                 .filter(|_| !time_based || job.iolog.is_some())
                 .map_or(u64::MAX, |n| n.saturating_mul(loops)),
@@ -79,23 +80,24 @@ impl Goal {
             moved_before: 0,
             limit: if job.iolog.is_some() { 0 } else { limit },
             beyond_size: io_size > 0,
-            longest: longest.unwrap_or(1),
+            max_block: max_block.unwrap_or(1),
             loops: if job.iolog.is_some() { 0 } else { loops - 1 },
             time_based,
             whole: left,
         }
     }
 
-    /// Most passes that the job may take.
+    /// Maximum number of passes of the job.
     pub(super) fn passes(&self) -> u64 {
         let each = u64::try_from(self.pass).unwrap_or(1).max(1);
         if self.time_based { u64::MAX } else { (self.loops + 1).max(self.limit.div_ceil(each)) }
     }
 
-    /// Begins a pass with `ios` of `number_ios` left. Returns how many I/Os the pass may issue.
+    /// Begins a pass. `ios`: how many I/Os of `number_ios` are left. Returns how many the pass may
+    /// issue.
     pub(super) fn begin_pass(&mut self, ios: u64) -> u64 {
         self.moved_before = self.moved;
-        if !self.counts_writes || self.ios == u64::MAX {
+        if !self.trimwrite || self.ios == u64::MAX {
             return ios;
         }
         // fio doubles `number_ios` with each pass of a trimwrite job.
@@ -104,9 +106,10 @@ impl Goal {
         ios
     }
 
-    /// Whether another pass follows, with `ios_left` I/Os left.
-    pub(super) fn goes_on(&mut self, ios_left: u64, stream: &Stream) -> bool {
-        // A pass that transferred nothing would repeat forever.
+    /// Returns whether another pass follows, and subtracts it from `loops`. `ios_left`: how many
+    /// I/Os of `number_ios` are left.
+    pub(super) fn start_next_pass(&mut self, ios_left: u64, stream: &Stream) -> bool {
+        // After a pass that transferred nothing the job ends: it would repeat forever.
         if self.moved == self.moved_before {
             return false;
         }
@@ -115,7 +118,10 @@ impl Goal {
             return true;
         }
         let left = self.limit.saturating_sub(self.moved);
-        ios_left > 0 && left > 0 && left >= self.longest && (self.beyond_size || !stream.all_done())
+        ios_left > 0
+            && left > 0
+            && left >= self.max_block
+            && (self.beyond_size || !stream.all_done())
     }
 }
 
@@ -130,7 +136,7 @@ impl Generator {
         self.failure.as_ref()
     }
 
-    /// The errno of the results: that of the failed I/O, EILSEQ if verification failed, or 0.
+    /// The job's errno: of the failed I/O; EILSEQ if verification failed; else 0.
     pub fn error(&self) -> i32 {
         match &self.failure {
             Some(failure) => failure.code.0,
@@ -149,12 +155,12 @@ impl Generator {
         self.verify.count
     }
 
-    /// Most completions to reap at once, unless [`Next::Reap`] has a higher minimum.
+    /// Maximum number of completions to reap at once, unless [`Next::Reap`] has a higher minimum.
     pub fn complete_max(&self) -> u32 {
         self.complete_max
     }
 
-    /// I/Os in flight, posted ones included.
+    /// I/Os in flight, including those for which the doorbell has not been rung.
     pub fn in_flight(&self) -> u32 {
         self.flight.in_flight
     }
@@ -167,18 +173,18 @@ impl Generator {
     /// When measuring began, after `startdelay` and `ramp_time`; `None` before that.
     #[inline]
     pub fn measured_since(&self) -> Option<Nanos> {
-        self.clock.epoch
+        self.clock.measured_since
     }
 
     /// The fraction of the job's bytes, I/Os or time that is done, 0 to 1, for a progress line.
     pub fn progress(&self, now: Nanos) -> f64 {
         let ratio =
             |part: u64, whole: u64| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
-        // Includes startdelay and ramp_time, or the progress line would stand still during them.
-        let Clock { asked, delay, ramp, runtime, .. } = self.clock;
+        // startdelay and ramp_time are included, so that the progress line moves during them.
+        let Clock { first_call_at, delay, ramp, runtime, .. } = self.clock;
         let by_time = match runtime {
             Some(runtime) if self.phase != Phase::New => {
-                ratio((now - asked).0, (delay - asked + ramp + runtime).0)
+                ratio((now - first_call_at).0, (delay - first_call_at + ramp + runtime).0)
             }
             _ => 0.0,
         };
@@ -198,14 +204,14 @@ impl Generator {
     /// Handles what is due at `now`, or a request to stop.
     #[cold]
     pub(super) fn on_event(&mut self, now: Nanos) {
-        // A stop during any phase skips the rest of it, but not the I/Os in flight.
+        // A stop skips the rest of the phase, but waits for the I/Os in flight.
         if self.stopping && !matches!(self.phase, Phase::Drain | Phase::Done) {
             self.drain();
         }
         if self.phase == Phase::New {
-            // Times of the job are relative until its first call, as `startdelay` counts from
-            // there.
-            (self.clock.asked, self.clock.delay) = (now, now + self.clock.delay);
+            // `startdelay` counts from the first call: until now `delay` was a span, from now on it
+            // is the instant at which the delay ends.
+            (self.clock.first_call_at, self.clock.delay) = (now, now + self.clock.delay);
             self.phase = Phase::Delay;
         }
         match self.phase {
@@ -223,8 +229,8 @@ impl Generator {
                 }
             }
             Phase::Run | Phase::Verify => {
-                // The ramp is over: what it counted is dropped, except errors, as in fio.
-                if self.clock.epoch.is_none() && now >= self.clock.end() {
+                // The ramp is over: its statistics are dropped, except errors, as in fio.
+                if self.clock.measured_since.is_none() && now >= self.clock.end() {
                     let Stats { measure, errors, first_error, .. } = self.stats;
                     self.stats =
                         Stats { errors, first_error, ..Stats::new(measure, self.pacing.is_some()) };
@@ -254,21 +260,21 @@ impl Generator {
     }
 
     fn measure_from(&mut self, now: Nanos) {
-        (self.clock.epoch, self.clock.phase_start) = (Some(now), now);
+        (self.clock.measured_since, self.clock.phase_start) = (Some(now), now);
         // The statistics start at 0, and so do the values to compare samples with.
         (self.clock.sampled_at, self.clock.sampled) = (now, PerOp::default());
     }
 
     fn drain(&mut self) {
         self.phase = Phase::Drain;
-        // It was not issued, and never will be.
+        // A deferred I/O will not be issued any more.
         self.deferred = None;
         self.waiting = false;
         self.limit = self.depth;
     }
 
-    /// Called when nothing is left to issue in this phase: waits for the I/Os in flight, then
-    /// starts the next phase. `None`: the phase has changed, so try again.
+    /// To be called when nothing is left to issue in this phase: waits for the I/Os in flight, then
+    /// starts the next phase. `None`: the phase has changed; the caller tries again.
     pub(super) fn end_phase(&mut self, now: Nanos) -> Option<Next> {
         match self.phase {
             Phase::Done => return Some(Next::Done),
@@ -276,24 +282,24 @@ impl Generator {
             Phase::Delay => return Some(Next::Wait { until: self.clock.delay }),
             _ => {}
         }
-        if self.flight.posted > 0 {
+        if self.flight.queued > 0 {
             return Some(Next::Commit);
         }
         if self.flight.in_flight > 0 {
             return Some(Next::Reap { min: self.flight.in_flight });
         }
-        // `end_fsync`: after the last write has completed, before the time of the phase is counted.
+        // `end_fsync` flushes after the last write has completed, and counts in the phase's time.
         if self.failure.is_none()
             && matches!(self.phase, Phase::Run | Phase::Drain)
             && let Some(target) =
-                self.syncs.as_mut().and_then(|syncs| syncs.last(self.stream.targets()))
+                self.syncs.as_mut().and_then(|syncs| syncs.next_at_end(self.stream.targets()))
         {
             return Some(self.issue_flush(target, false, now));
         }
         self.account(now);
         match self.phase {
             _ if self.stopping => self.finish(now),
-            // A backlog is verified in the middle of a pass, which then goes on.
+            // A backlog is verified in the middle of a pass, which then continues.
             Phase::Verify if self.verify.in_backlog => {
                 (self.verify.in_backlog, self.phase) = (false, Phase::Run)
             }
@@ -322,27 +328,28 @@ impl Generator {
         if let Some(logs) = &mut self.logs {
             logs.end(now);
         }
-        if self.clock.epoch.is_none() && self.clock.began > Nanos::ZERO {
-            // The job ended during the ramp: all of it counts, because fio drops its statistics
-            // only when the ramp ends (`ramp_time_over` in its libfio.c).
-            (self.clock.epoch, self.clock.phase_start) = (Some(self.clock.began), self.clock.began);
+        if self.clock.measured_since.is_none() && self.clock.began > Nanos::ZERO {
+            // The job ended during the ramp: all its I/Os count, because fio drops statistics only
+            // when the ramp ends (`ramp_time_over` in its libfio.c).
+            (self.clock.measured_since, self.clock.phase_start) =
+                (Some(self.clock.began), self.clock.began);
             self.account(now);
         }
     }
 
-    /// Adds the time of the phase that ends to the runtime of the operations that it issued.
+    /// Adds the time of the phase that ends to the runtime of each operation that had I/Os in it.
     fn account(&mut self, now: Nanos) {
-        if self.clock.epoch.is_none() {
+        if self.clock.measured_since.is_none() {
             return;
         }
         let span = now - self.clock.phase_start;
         self.clock.phase_start = now;
         for stats in [&mut self.stats.read, &mut self.stats.write, &mut self.stats.trim] {
-            // An operation that had no I/O in this phase, as writes during verification, has the
-            // count of the phase before, and its runtime does not grow.
-            if stats.ios != stats.accounted {
+            // If no I/O of the operation completed in this phase, such as writes during
+            // verification, its runtime does not grow.
+            if stats.ios != stats.ios_at_last_update {
                 stats.runtime += span;
-                stats.accounted = stats.ios;
+                stats.ios_at_last_update = stats.ios;
             }
         }
     }
@@ -365,7 +372,7 @@ impl Generator {
 
     #[cold]
     pub(super) fn fail(&mut self, failure: IoFailure) {
-        // Other errors, as ENOSPC, would repeat for each I/O.
+        // Other errors end the job nevertheless: ENOSPC, for example, would repeat for each I/O.
         if *self.continue_on_error.get(failure.io.op)
             && matches!(failure.code, ErrorCode::EIO | ErrorCode::EILSEQ)
         {
@@ -377,7 +384,7 @@ impl Generator {
     }
 
     /// Until when the thread spins during [`Next::Wait`] instead of sleeping (`thinktime_spin`).
-    pub fn computes_until(&self) -> Option<Nanos> {
+    pub fn spins_until(&self) -> Option<Nanos> {
         let Pauses { think, pause, .. } = self.pauses.as_deref()?;
         pause.map(|(from, _)| from + think.spin).filter(|_| think.spin > Nanos::ZERO)
     }
@@ -390,14 +397,14 @@ impl Generator {
     /// A Flush of `target`.
     pub(super) fn issue_flush(&mut self, target: u16, data_sync: bool, now: Nanos) -> Next {
         let flush = Io { slot: 0, op: Op::Flush, target, offset: 0, len: 0 };
-        self.post(flush, Extra { intended: Nanos::MAX, data_sync, ..Extra::default() }, now)
+        self.queue(flush, Extra { intended: Nanos::MAX, data_sync, ..Extra::default() }, now)
     }
 
     /// What to do until the deferred I/O may be issued.
     #[cold]
     pub(super) fn wait_for(&mut self, hold: WaitFor) -> Next {
-        // Posted I/Os must not wait for the deferred one: the device does not know them yet.
-        if self.flight.posted > 0 {
+        // Queued I/Os are committed first: the device does not know them yet.
+        if self.flight.queued > 0 {
             return Next::Commit;
         }
         let in_flight = self.flight.in_flight;

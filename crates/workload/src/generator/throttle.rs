@@ -10,14 +10,14 @@ use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use units::{Nanos, Op};
 
-/// The schedule of a rate, for one operation.
+/// The schedule of one operation's rate.
 #[derive(Clone, Debug)]
 struct RateSchedule {
     rate: Rate,
     /// Bytes or I/Os issued so far.
     units: u64,
-    /// The next intended start, from the start of the job, if the rate were always used in full:
-    /// see [`elapsed_at`].
+    /// The next intended start, from the start of the job, as if there were no phases with a lower
+    /// rate; [`elapsed_at`] adds these.
     next: Nanos,
 }
 
@@ -48,25 +48,25 @@ impl Pacing {
         })
     }
 
-    /// A copy for a mixed job in which reads and writes have a rate each. Their rates decide the
-    /// mix ([`Pacing::earlier_op`]), as in fio. If `rwmixread` did, an operation that is ahead of
-    /// its schedule would delay the other one.
+    /// A copy for a mixed job in which reads and writes have a rate each. As in fio, the two rates
+    /// decide the mix ([`Pacing::earlier_op`]). If `rwmixread` decided it, an operation that is
+    /// ahead of its schedule would delay the other one.
     pub fn for_mix(&self, job: &Job) -> Option<Box<Pacing>> {
-        // rwmixread=0 or 100 is not a mix, whatever the rates.
+        // With rwmixread=0 or 100 the job issues one operation only, whatever the rates.
         let both = self.schedules.read.is_some()
             && self.schedules.write.is_some()
             && (1..100).contains(&job.read_percent);
         both.then(|| Box::new(self.clone()))
     }
 
-    /// The operation whose next start is the earlier one.
+    /// Read or Write, whichever has the earlier next start.
     pub fn earlier_op(&self) -> Op {
         let next =
             |op| self.schedules.get(op).as_ref().map_or(Nanos::MAX, |schedule| schedule.next);
         if next(Op::Read) <= next(Op::Write) { Op::Read } else { Op::Write }
     }
 
-    /// The intended start of the next I/O of `op`; `None`: it has no rate.
+    /// The intended start of the next I/O of `op`; `None`: `op` has no rate.
     pub fn due(&self, op: Op) -> Option<Nanos> {
         self.schedules
             .get(op)
@@ -86,7 +86,7 @@ impl Pacing {
         let nanos = |units: u64| u128::from(units) * 1_000_000_000 / u128::from(per_second.max(1));
         schedule.next = match self.process {
             RateProcess::Linear => Nanos(nanos(schedule.units).min(u128::from(u64::MAX)) as u64),
-            // A random sum has no closed form: advance from the last start.
+            // A sum of random gaps cannot be computed from the total: advance from the last start.
             RateProcess::Poisson => {
                 let gap: f64 = Exp1.sample(&mut self.rng);
                 schedule.next + Nanos((gap * nanos(step) as f64) as u64)
@@ -95,8 +95,8 @@ impl Pacing {
     }
 }
 
-/// Converts `used`, time at the full rate, to time since the start: each phase has only its share
-/// of the rate, and the phases repeat. [`Nanos::MAX`]: never.
+/// Converts `used`, a time from the start at the full rate, to the time from the start with phases:
+/// each phase has its share of the rate, and the phases repeat. [`Nanos::MAX`]: never.
 ///
 /// ```text
 /// share 1.0 ┌─────┐          ┌─────┐         phases 10 ms × 1.0, 10 ms × 0.5, 10 ms × 0.0:
@@ -108,7 +108,7 @@ fn elapsed_at(phases: &[RatePhase], used: Nanos) -> Nanos {
     let within = |phase: &RatePhase| (phase.span.0 as f64 * phase.share) as u64;
     let sum = |of: &dyn Fn(&RatePhase) -> u64| phases.iter().map(of).fold(0, u64::saturating_add);
     let (cycle, span) = (sum(&within), sum(&|phase| phase.span.0));
-    // No phases, or none with a rate: the full rate.
+    // Without phases, or if no phase has a rate, the full rate applies.
     if cycle == 0 {
         return used;
     }
@@ -170,14 +170,17 @@ impl Pauses {
 }
 
 /// When the job flushes: `fsync` and `fdatasync` flush the file of the next I/O, as in fio
-/// (`get_rw_ddir` in its io_u.c), `end_fsync` all files. A Flush is issued like any other I/O. It
-/// makes durable what had completed when it was issued, and does not wait for I/Os in flight.
+/// (`get_rw_ddir` in its io_u.c); `end_fsync` flushes all files. A Flush is issued like any other
+/// I/O. It makes durable the writes that had completed when it was issued, and does not wait for
+/// I/Os in flight.
 #[derive(Debug)]
 pub(super) struct Syncs {
-    /// Writes between two Flushes; 0: none.
+    /// Writes between two Flushes, for each of the options; 0: no Flushes.
     fsync: u64,
     fdatasync: u64,
+    /// `end_fsync`.
     at_end: bool,
+    /// Writes issued so far.
     writes: u64,
     /// The last I/O of this pass was a Flush.
     pub last: bool,
@@ -216,7 +219,7 @@ impl Syncs {
     /// `fsync`.
     pub fn due(&self) -> Option<bool> {
         let now = |every: u64| every > 0 && self.writes > 0 && self.writes.is_multiple_of(every);
-        // The count of writes has not changed since the last Flush, which must not repeat.
+        // After a Flush `writes` is still a multiple of the option: the Flush must not repeat.
         match self.last {
             true => None,
             false => {
@@ -225,8 +228,9 @@ impl Syncs {
         }
     }
 
-    /// The next of `targets` to flush at the end of a pass; `None`: all are, or none has to be.
-    pub fn last(&mut self, targets: impl Iterator<Item = u16>) -> Option<u16> {
+    /// The next of `targets` to flush at the end of a pass; `None`: no target is left, or none has
+    /// to be flushed.
+    pub fn next_at_end(&mut self, targets: impl Iterator<Item = u16>) -> Option<u16> {
         if self.at_end && !self.last {
             self.ending = targets.collect::<Vec<_>>().into_iter();
         }
@@ -237,9 +241,9 @@ impl Syncs {
 /// Whether two I/Os have a byte in common, and at least one of them is not a read.
 ///
 /// Commands in flight have no order (NVM Command Set 1.1, 2.1.2; the block layer sorts and merges
-/// them too): of two overlapping writes either one may take effect last, or each in part. A job
-/// that verifies or has `serialize_overlap=1` therefore never has overlapping I/Os in flight,
-/// except reads. As in fio (`in_flight_overlap` in its io_u.c) each thread checks only its own.
+/// them too): of two overlapping writes, either may take effect last, or each in part. A job that
+/// verifies or has `serialize_overlap=1` therefore never has overlapping I/Os in flight, except
+/// reads. As in fio (`in_flight_overlap` in its io_u.c) each thread checks only its own I/Os.
 pub(super) fn overlap(a: &Io, b: &Io) -> bool {
     let end = |io: &Io| io.offset + u64::from(io.len);
     a.target == b.target

@@ -1,6 +1,6 @@
 //! Verified blocks in fio's format (`verify`), so that fio and Reap can check what the other wrote.
 //!
-//! Each block of `interval` bytes is checked by itself, whatever the length of the I/O that wrote
+//! Each block of `interval` bytes is checked on its own, whatever the length of the I/O that wrote
 //! it:
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //! │ Header │ digest of the data │ data …     │ Header │ …      data: from a seed, or a pattern
 //! ```
 //!
-//! With `verify_offset` header and digest change places with the data at that offset.
+//! With `verify_offset` header and digest are exchanged with the data at that offset.
 
 use super::Io;
 use super::in_flight::Extra;
@@ -67,12 +67,12 @@ pub(super) struct Layout {
     at: u32,
 }
 
-/// Expected fields of a header; `None` is not checked.
+/// Expected fields of a header; a field that is `None` is not checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Expected {
     /// Seed of the data.
     pub seed: Option<u64>,
-    /// Start of the pass and the current time; the write must be between them.
+    /// Start of the pass and the current time; the time in the header must be between them.
     pub written: Option<(Nanos, Nanos)>,
     /// Number of the writing thread.
     pub thread: Option<u16>,
@@ -87,9 +87,9 @@ pub struct BadBlock {
     pub target: u16,
     /// Offset of the block in bytes.
     pub offset: u64,
-    /// Its length in bytes.
+    /// Length of the block in bytes.
     pub len: u32,
-    /// What is wrong.
+    /// What is wrong with the block.
     pub why: String,
 }
 
@@ -106,7 +106,7 @@ fn greatest_common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// The interval that fio uses for `job` if `given` is its `verify_interval`: no longer than the
+/// The interval that fio uses for `job`, whose `verify_interval` is `given`: no longer than the
 /// shortest write or read, and a divisor of every write (`fixup_options` in its init.c).
 fn interval(job: &Job, given: Option<u64>) -> u64 {
     let (write, read) = (&job.block.write, &job.block.read);
@@ -129,7 +129,7 @@ fn interval(job: &Job, given: Option<u64>) -> u64 {
 }
 
 impl Layout {
-    /// The format for `job`; `None` if it does not verify, or with `verify=null`.
+    /// The format for `job`; `None` if the job does not verify, or has `verify=null`.
     ///
     /// # Errors
     /// The header does not fit into a block, or reads are not whole blocks.
@@ -145,10 +145,10 @@ impl Layout {
         // `verify=pattern` has no header, so there is nothing to move.
         layout.at = if header > 0 { verify.offset } else { 0 };
         let at = layout.at;
-        // The exchanged ranges must not overlap.
+        // The header and the data that it is exchanged with must not overlap.
         if at > 0 && (at as usize) < header {
             let why = format!(
-                "verify_offset {at} lies within the header of {header} bytes; it has to be at least as large"
+                "verify_offset {at} lies within the header of {header} bytes; give 0, or {header} or more"
             );
             return Err(JobError::of(job, why));
         }
@@ -157,15 +157,15 @@ impl Layout {
                 format!("no room for its header of {header} bytes, verify_offset {at}, and data");
             return Err(JobError::of(job, format!("a verified block of {bytes} bytes has {room}")));
         }
-        // A read that ends within a block could not be checked. Writing jobs read back whole
-        // writes.
+        // A read that ends within a block could not be checked. Jobs that write are exempt: they
+        // read back whole writes.
         let read = &job.block.read;
         let sizes = read.split.iter().map(|(bytes, _)| *bytes).chain([read.min, read.max]);
         if let Some(read) =
             sizes.filter(|_| !job.pattern.writes()).find(|read| !read.is_multiple_of(bytes))
         {
             let why = format!(
-                "verified blocks have {bytes} bytes, and a read of {read} bytes is not a multiple; give verify_interval"
+                "verified blocks have {bytes} bytes, and a read of {read} bytes is not a multiple of that; give verify_interval"
             );
             return Err(JobError::of(job, why));
         }
@@ -185,7 +185,7 @@ impl Layout {
             None => fill_seeded(buf, extra.seed),
         }
         let header_len = self.header_len();
-        // verify=pattern: the data alone are checked.
+        // With verify=pattern blocks have no header.
         if header_len == 0 {
             return;
         }
@@ -203,7 +203,7 @@ impl Layout {
                 number: (extra.sequence as u16).into(),
                 checksum: U32::ZERO,
             };
-            // Last: it covers the other fields.
+            // Computed last, as it covers the other fields.
             header.checksum = header.sum().into();
             offset += block.len() as u64;
             let Some((front, data)) = block.split_at_mut_checked(header_len) else { return };
@@ -265,7 +265,8 @@ impl Layout {
             self.check_header(&header, io.offset + begin as u64, expected)?;
             let digest = digest(self.kind, data);
             let found = &digest[..len_of(self.kind)];
-            // Naming the first wrong byte shows whether a bit flipped or the block is another's.
+            // The error names the first wrong byte: it shows whether a bit flipped, or the data are
+            // another block's.
             if found != stored {
                 let first = self
                     .first_wrong(io, begin, data, header.seed.get())
@@ -291,8 +292,8 @@ impl Layout {
     /// # Errors
     /// What is wrong.
     fn check_header(&self, header: &Header, offset: u64, expected: Expected) -> Result<(), String> {
-        // From the least to the most specific check, so that the error names the first thing that
-        // is wrong: no header at all, a torn header, another job's, an older write.
+        // From the least to the most specific check, so that the error names the cause: there is no
+        // header, it is torn, it is another job's, it is of an older write.
         if header.magic.get() != MAGIC {
             return Err(format!(
                 "no verify header (bad magic {:#06x}, wanted {MAGIC:#06x})",
@@ -317,14 +318,14 @@ impl Layout {
                 self.kind.name()
             ));
         }
-        // Written with another `verify_interval`.
+        // The block was written with another `verify_interval`.
         if header.len.get() != self.interval {
             return Err(format!("the block says that it has {} bytes", header.len));
         }
         if header.offset.get() != offset {
             return Err(format!("the block says that it belongs to offset {}", header.offset));
         }
-        // A correct header of an earlier pass is what a lost write leaves behind.
+        // After a lost write the block still has a correct header of an earlier pass.
         let time =
             Nanos(u64::from(header.seconds.get()) * 1_000_000_000 + u64::from(header.nanos.get()));
         if let Some((since, _)) =
@@ -369,7 +370,7 @@ impl Layout {
             Some(pattern) => fill_pattern(&mut all, &pattern.at(io.offset)),
             None => fill_seeded(&mut all, seed),
         }
-        // With verify_offset the data are those that the header was exchanged with.
+        // With verify_offset `data` includes the bytes that the header was exchanged with.
         let wanted = all.get(from..from + data.len())?;
         seeded_differs(data, wanted).map(|differs| self.wrong(differs))
     }
@@ -395,7 +396,7 @@ fn crc32c_of(bytes: &[u8]) -> u32 {
 /// Length of the longest digest in bytes.
 const MAX_DIGEST: usize = 64;
 
-/// A digest for a message: four bytes as a number, of longer ones the first 16 bytes.
+/// A digest as text for a message: a digest of four bytes as a number, else the first 16 bytes.
 fn shown(bytes: &[u8]) -> String {
     match <[u8; 4]>::try_from(bytes) {
         Ok(word) => format!("{:#010x}", u32::from_le_bytes(word)),
@@ -448,7 +449,7 @@ fn sha256(data: &[u8]) -> [u8; 64] {
     let mut last = [0; 64];
     last[..tail.len()].copy_from_slice(tail);
     last[tail.len()] = 0x80;
-    // The length does not fit into this block any more.
+    // If the length does not fit into this block, one more block follows.
     if tail.len() >= 56 {
         sha2::block_api::compress256(&mut state, &[last]);
         last = [0; 64];
@@ -466,8 +467,8 @@ const STEP: u64 = 0x61c8_8646_80b5_83eb;
 /// Factors of the seed for each of the four interleaved sequences.
 const LANES: [u64; 4] = [1, 2, 3, 5];
 
-/// Fills `buf` with the data of `seed`: four interleaved sequences of words, in which each word is
-/// the one before times [`STEP`].
+/// Fills `buf` with the data of `seed`: four interleaved sequences of words, in each of which a
+/// word is the previous word times [`STEP`].
 fn fill_seeded(buf: &mut [u8], seed: u64) {
     let mut lanes = LANES.map(|lane| seed.wrapping_mul(lane));
     let (chunks, rest) = buf.as_chunks_mut::<32>();
@@ -492,8 +493,8 @@ fn fill_pattern(buf: &mut [u8], pattern: &[u8]) {
     }
 }
 
-/// The first byte of `data` that differs from the repeated pattern, of which `data` begins at byte
-/// `at`: its index, its value, and the pattern's.
+/// The first byte of `data` that differs from the repeated pattern: its index, its value, and the
+/// pattern's. `at`: the byte of the repeated pattern with which `data` begins.
 fn pattern_differs(data: &[u8], at: usize, pattern: &[u8]) -> Option<(usize, u8, u8)> {
     let wanted = pattern.iter().cycle().skip(at % pattern.len().max(1));
     data.iter()
@@ -503,8 +504,9 @@ fn pattern_differs(data: &[u8], at: usize, pattern: &[u8]) -> Option<(usize, u8,
         .map(|(index, (found, wanted))| (index, *found, *wanted))
 }
 
-/// The first byte of `data` that differs from `wanted`. `None` if a quarter or more of them differ:
-/// then the data come from another write, and a single byte would mislead.
+/// The first byte of `data` that differs from `wanted`: its index, its value, and the wanted value.
+/// `None` if a quarter or more of the bytes differ: the data are then another write's, and naming
+/// one byte would mislead.
 fn seeded_differs(data: &[u8], wanted: &[u8]) -> Option<(usize, u8, u8)> {
     let mut different =
         data.iter().zip(wanted).enumerate().filter(|(_, (found, wanted))| found != wanted);

@@ -1,10 +1,10 @@
 //! Which writes of a job thread are read back when (`verify`, `verify_backlog`, `verify_only`), and
-//! what failed. How a block is written and checked is in `verify`.
+//! which blocks failed. The module `verify` fills and checks a block.
 
 use super::*;
 use verify::{Expected, Layout};
 
-/// Bad blocks that are kept for the report; the others are counted.
+/// Maximum number of bad blocks that are kept for the report; further ones are only counted.
 const BAD_KEPT: usize = 16;
 
 /// A write that is to be read back: the I/O, its number, and the seed of its data.
@@ -20,44 +20,46 @@ pub(super) struct Written {
 pub(super) struct VerifyState {
     /// Layout of the verified blocks; `None`: nothing is checked.
     pub(super) layout: Option<Box<Layout>>,
+    /// `verify_fatal`.
     fatal: bool,
-    /// The job only reads, and its own reads are checked.
+    /// The job does not write, and its own reads are checked.
     pub(super) reads: bool,
-    /// `verify_only`: nothing is written; what an earlier run wrote is read.
+    /// `verify_only`: nothing is written; the blocks that an earlier run wrote are read.
     only: bool,
-    /// Writes are read back.
+    /// The job writes, and reads its writes back.
     reads_back: bool,
     /// fio enters its verify phase, in which it reopens the files, even if nothing was written.
     pub(super) closes: bool,
-    /// The seed in each header is compared with the expected one.
+    /// The seed in each header is checked.
     seeds: bool,
     /// The thread's number, as headers have it.
     pub(super) thread: u16,
     /// Writes so far.
     sequence: u64,
-    /// Writes to read back, by target and first byte. None overlap: as in fio (`log_io_piece` in
-    /// its iolog.c) a write is removed when a later one overlaps it.
+    /// Writes to read back, by target and first byte. They do not overlap: as in fio
+    /// (`log_io_piece` in its iolog.c) a write is removed when a later write overlaps it.
     pub(super) log: BTreeMap<(u16, u64), Written>,
-    /// Writes are read back in the order in which they were written; else by offset. fio sorts by
-    /// offset where it has no random map.
+    /// Writes are read back in the order in which they were written, as in fio with a random map;
+    /// else by offset.
     in_order: bool,
     /// Writes that are being read back.
     pub(super) due: VecDeque<Written>,
     /// `verify_backlog` (0: none) and `verify_backlog_batch`.
     pub(super) backlog: u64,
     batch: u64,
-    /// Reads that the last batch could not do, because too few writes were in `log`.
+    /// Reads that are missing from the last batch, because too few writes were in `log`.
     backlog_left: u64,
-    /// The reads of `verify_backlog` are being issued; writes follow.
+    /// The reads of `verify_backlog` are being issued, in the middle of a pass.
     pub(super) in_backlog: bool,
     /// When the pass began.
     began: Nanos,
+    /// The first bad blocks, and the number of all.
     pub(super) bad: Vec<BadBlock>,
     pub(super) count: u64,
 }
 
 impl VerifyState {
-    /// For thread number `thread` of `job`, which takes at most `passes` passes.
+    /// The state of thread number `thread` of `job`, which has at most `passes` passes.
     pub(super) fn new(
         job: &Job,
         thread: u32,
@@ -86,7 +88,8 @@ impl VerifyState {
         })
     }
 
-    /// Notes a write, or removes what a trim overwrites. Returns the write's number.
+    /// Adds a write to the log, or removes the writes that a trim overlaps. Returns the write's
+    /// number.
     pub(super) fn note_write(&mut self, io: Io, seed: u64) -> u64 {
         let sequence = self.sequence;
         self.sequence += u64::from(io.op == Op::Write);
@@ -95,7 +98,8 @@ impl VerifyState {
             return sequence;
         }
         let (target, start, end) = (io.target, io.offset, io.offset + u64::from(io.len));
-        // Entries of the log do not overlap, so only the last one that starts before `end` can.
+        // Entries of the log do not overlap each other, so it is enough to test the last entry that
+        // starts before `end`, until it does not overlap.
         while let Some((&key, other)) = self.log.range((target, 0)..(target, end)).next_back()
             && other.io.offset + u64::from(other.io.len) > start
         {
@@ -107,14 +111,14 @@ impl VerifyState {
         sequence
     }
 
-    /// Starts to read back the first `most` writes of the log.
-    pub(super) fn read_back(&mut self, most: u64) {
+    /// Starts to read back the first `max` writes of the log.
+    pub(super) fn read_back(&mut self, max: u64) {
         let mut writes: Vec<Written> = self.log.values().copied().collect();
         if self.in_order {
-            // The map's own order is by offset.
+            // `log` is sorted by offset.
             writes.sort_unstable_by_key(|write| write.sequence);
         }
-        writes.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+        writes.truncate(usize::try_from(max).unwrap_or(usize::MAX));
         writes.iter().for_each(|write| _ = self.log.remove(&(write.io.target, write.io.offset)));
         self.due = writes.into();
     }
@@ -128,15 +132,15 @@ impl VerifyState {
 }
 
 impl Generator {
-    /// A pass begins.
+    /// Begins a pass.
     pub(super) fn begin_pass(&mut self, now: Nanos) {
         self.verify.began = now;
-        // What an earlier pass wrote will be overwritten by this one.
+        // This pass will overwrite the blocks that an earlier pass wrote.
         self.verify.log.clear();
         self.phase = Phase::Run;
         (self.bytes_left, self.ios_left) = (self.goal.pass, self.goal.begin_pass(self.ios_left));
         if self.verify.only {
-            // The same I/Os are generated as in the run that wrote, but only noted, then read.
+            // Generates the same I/Os as the run that wrote: only adds them to the log, then reads.
             while self.bytes_left > 0
                 && self.goal.left > 0
                 && self.ios_left > 0
@@ -165,10 +169,10 @@ impl Generator {
         None
     }
 
-    /// A pass is over, verification included: starts the next one, or ends the job.
+    /// Called when a pass and its verification are over: starts the next pass, or ends the job.
     pub(super) fn after_pass(&mut self, now: Nanos) {
-        // Data that are wrong once stay wrong: further passes would overwrite the evidence.
-        if self.verify.count > 0 || !self.goal.goes_on(self.ios_left, &self.stream) {
+        // After wrong data the job ends: further passes would overwrite them.
+        if self.verify.count > 0 || !self.goal.start_next_pass(self.ios_left, &self.stream) {
             return self.finish(now);
         }
         self.stream.start_pass();
@@ -176,7 +180,8 @@ impl Generator {
         self.begin_pass(now);
     }
 
-    /// The next write to read back, as a read; `None`: the phase has changed, so try again.
+    /// The next write to read back, as a read; `None`: the phase has changed; the caller tries
+    /// again.
     pub(super) fn verify_next(&mut self, now: Nanos) -> Option<Next> {
         if self.verify.in_backlog && (self.bytes_left <= 0 || self.ios_left == 0) {
             // The pass ends before the batch does: the rest is read back after the pass.
@@ -190,10 +195,10 @@ impl Generator {
             (self.verify.in_backlog, self.phase) = (false, Phase::Run);
             return None;
         }
-        // Not measured against a rate: the read is not one of the job's I/Os.
         let Some(Written { io, sequence, seed }) = self.verify.due.pop_front() else {
             return self.end_phase(now);
         };
+        // The read is not one of the job's I/Os: no rate applies, so it has no intended start.
         let extra = Extra { intended: Nanos::MAX, sequence, check: true, seed, ..Extra::default() };
         self.goal.moved += u64::from(io.len);
         self.ios_left = self.ios_left.saturating_sub(1);
@@ -201,7 +206,7 @@ impl Generator {
             self.bytes_left -= i64::from(io.len);
         }
         self.stream.sync_offset = io.offset;
-        Some(self.post(Io { op: Op::Read, ..io }, extra, now))
+        Some(self.queue(Io { op: Op::Read, ..io }, extra, now))
     }
 
     /// Checks the data of the read `io`, which completed at `now`.
@@ -220,7 +225,7 @@ impl Generator {
                 checks.bad.push(bad);
             }
         });
-        // I/Os in flight still complete, and are checked as well.
+        // The job stops; I/Os in flight still complete, and are checked as well.
         if checks.fatal && checks.count > 0 {
             self.stop();
         }

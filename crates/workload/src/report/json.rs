@@ -2,7 +2,7 @@
 //! `reap`.
 
 use super::{
-    BATCHES, DEPTHS, GroupSum, JobResult, Report, ctime, groups, millis, per_second, share,
+    BATCHES, DEPTHS, GroupStatus, JobResult, Report, ctime, groups, millis, per_second, share,
 };
 use crate::job::PerOp;
 use crate::stats::{Latency, OpStats, Stats};
@@ -31,7 +31,7 @@ pub fn json(report: &Report, bins: bool) -> Value {
 }
 
 /// The object of one entry of `jobs`.
-fn job(entry: &JobResult, groups: &[((u32, &'static str), GroupSum)], bins: bool) -> Value {
+fn job(entry: &JobResult, groups: &[((u32, &'static str), GroupStatus)], bins: bool) -> Value {
     let stats = &entry.stats;
     let (user, system) = entry.cpu_percent();
     let mut reap = serde_json::to_value(&entry.reap).unwrap_or_default();
@@ -42,13 +42,13 @@ fn job(entry: &JobResult, groups: &[((u32, &'static str), GroupSum)], bins: bool
     add(json!({ "eta": 0, "elapsed": elapsed, "job options": options(&entry.job.options) }));
     for (name, op) in entry.operations() {
         add(json!({ name: operation(entry, &op, share(groups, entry, name, &op), bins) }));
-        // Only jobs with a rate have it. Not a key of fio, so it is in the object `reap`.
+        // Only jobs with a rate have this latency. fio has no such key, so it is in `reap`.
         if op.intended.moments.n > 0 {
             reap[format!("{name}_lat_from_intended_start_ns")] =
                 latency(entry, &op.intended, true, bins);
         }
     }
-    // With clat switched off the object is present, with N = 0.
+    // If clat is switched off, the object is present nevertheless, with N = 0.
     let sync = if stats.measure.clat { stats.sync.clat.clone() } else { Latency::default() };
     let bands = latency_bands(stats);
     add(json!({
@@ -66,7 +66,7 @@ fn job(entry: &JobResult, groups: &[((u32, &'static str), GroupSum)], bins: bool
         "latency_us": shares(&BOUNDS, &bands[10..20]),
         "latency_ms": shares(&BOUNDS, &bands[20..]),
     }));
-    // As in fio, also without errors.
+    // As in fio, these keys are present even if there were no errors.
     if entry.job.continue_on_error != PerOp::default() {
         add(json!({ "total_err": stats.errors, "first_error": stats.first_error }));
     }
@@ -80,7 +80,7 @@ fn job(entry: &JobResult, groups: &[((u32, &'static str), GroupSum)], bins: bool
     Value::Object(object)
 }
 
-/// Upper bounds of fio's bands of latency, exclusive. Only milliseconds have the last two.
+/// Exclusive upper bounds of fio's bands of latency. Only milliseconds have the last two bands.
 const BOUNDS: [&str; 12] =
     ["2", "4", "10", "20", "50", "100", "250", "500", "750", "1000", "2000", ">=2000"];
 
@@ -111,7 +111,7 @@ fn latency_bands(stats: &Stats) -> [f64; 32] {
 fn operation(entry: &JobResult, stats: &OpStats, share: f64, bins: bool) -> Value {
     let ms = millis(stats);
     let bytes_per_second = per_second(stats.bytes, ms);
-    // Latencies that were not measured are present, with N = 0.
+    // A latency that was not measured is present nevertheless, with N = 0.
     let none = Latency::default();
     let latency = |measured: bool, percentiles, latency| {
         self::latency(entry, if measured { latency } else { &none }, percentiles, bins)

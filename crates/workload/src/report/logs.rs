@@ -10,9 +10,9 @@ use units::{Nanos, Op};
 /// A log file of a job thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFile {
-    /// Its name.
+    /// The file's name.
     pub name: String,
-    /// Its contents.
+    /// The file's contents.
     pub kind: LogKind,
 }
 
@@ -48,7 +48,7 @@ pub fn files(job: &Job, thread: &Thread) -> Vec<LogFile> {
         files.push(LogFile { name: format!("{name}_{word}.{}.log", thread.number), kind });
     }
     if let Some(name) = &job.write_iolog {
-        // Each thread has its own file. fio's name is that of the first thread.
+        // Each thread has its own file. The first thread's has the name that fio gives it.
         let name =
             if thread.subjob == 0 { name.clone() } else { format!("{name}.{}", thread.subjob) };
         files.push(LogFile { name, kind: LogKind::Iolog });

@@ -30,23 +30,23 @@ pub struct Report {
     /// One result per job thread, or per group with `group_reporting`, in order.
     pub entries: Vec<JobResult>,
     /// Paths of multipath devices.
-    pub paths: Vec<PathFigures>,
+    pub paths: Vec<PathStats>,
 }
 
-/// Statistics of one path of a multipath device. In [`json()`] the list `paths`.
+/// Statistics of one path of a multipath device: an element of the list `paths` in [`json()`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PathFigures {
+pub struct PathStats {
     /// The device's `filename` in the jobs; empty if they have none.
     pub device: String,
     /// The path's URI.
     pub path: String,
-    /// Its state at the end: its ANA state, or that of the connection.
+    /// State at the end: the path's ANA state, or the state of its connection.
     pub state: String,
-    /// I/Os that completed on it.
+    /// I/Os that completed on the path.
     pub ios: u64,
     /// Of these, I/Os that failed and were retried on another path.
     pub failed: u64,
-    /// Mean number of I/Os in flight on it.
+    /// Mean number of I/Os in flight on the path.
     pub in_flight: f64,
     /// Mean latency in nanoseconds.
     pub lat_ns: u64,
@@ -75,8 +75,8 @@ pub struct JobResult {
     pub thread_time: Nanos,
     /// From the start of the run to the end of the last thread.
     pub elapsed: Nanos,
-    /// Statistics that fio does not have.
-    pub reap: Figures,
+    /// Statistics of completions, which fio does not have.
+    pub reap: CompletionStats,
     /// Further lines for [`normal`], with labels.
     pub lines: Vec<(String, String)>,
 }
@@ -98,13 +98,14 @@ pub struct ResourceUsage {
 
 /// How completions were reaped, and what it cost. The object `reap` of each job in [`json()`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Figures {
+pub struct CompletionStats {
     /// The completion mode.
     pub mode: String,
-    /// CPU time of the host's threads per I/O, in nanoseconds.
+    /// CPU time per I/O of the threads that submit and reap, in nanoseconds, without an embedded
+    /// controller's.
     pub cpu_ns_per_io: f64,
-    /// CPU time per I/O that the embedded device took for notifications, in nanoseconds; `None` for
-    /// other devices, where it cannot be measured.
+    /// CPU time per I/O that the embedded controller spent on signalling completions, in
+    /// nanoseconds; `None` for other devices, where it cannot be measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notify_ns_per_io: Option<f64>,
     /// Interrupt messages that the device sent; `None` where they cannot be counted.
@@ -120,7 +121,7 @@ pub struct Figures {
     pub sq_doorbells: u64,
     /// Doorbells rung for completions.
     pub cq_doorbells: u64,
-    /// System calls per I/O, on devices of the kernel.
+    /// System calls per I/O, for `kernel:` devices.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_calls_per_io: Option<f64>,
     /// How often the mode took each of its decisions.
@@ -140,7 +141,7 @@ impl JobResult {
     /// Adds a thread that has ended.
     pub fn add(&mut self, generator: &Generator, usage: ResourceUsage) {
         let stats = generator.stats();
-        // Merging into empty statistics would lose which latencies were measured.
+        // `Stats::merge` keeps `measure` of the left side, and empty statistics have the default.
         if self.threads == 0 {
             self.stats = stats.clone();
         } else {
@@ -175,7 +176,8 @@ impl JobResult {
         (percent(self.usage.user), percent(self.usage.system))
     }
 
-    /// The operations that the results show, by fio's names: read, write and trim, or `mixed`.
+    /// The operations that the results show, by fio's names: read, write and trim; with
+    /// `unified_rw_reporting=mixed` only `mixed`, with `both` all four.
     fn operations(&self) -> Vec<(&'static str, OpStats)> {
         let Stats { read, write, trim, .. } = &self.stats;
         let mut all =
@@ -195,14 +197,15 @@ impl JobResult {
 const DEPTHS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
 const BATCHES: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 
-/// Sum of a group's results of one operation: bytes, bandwidths in bytes/s, runtimes in ms.
+/// fio's run status of a group, for one operation: the sum of bytes, and minimum and maximum of the
+/// entries' bandwidths in bytes/s and runtimes in ms.
 #[derive(Clone, Copy)]
-struct GroupSum {
+struct GroupStatus {
     bytes: u64,
-    least_bps: u64,
-    most_bps: u64,
-    shortest_ms: u64,
-    longest_ms: u64,
+    min_bps: u64,
+    max_bps: u64,
+    min_ms: u64,
+    max_ms: u64,
 }
 
 /// `n` per second, if `ms` milliseconds have passed; 0 if none have.
@@ -215,33 +218,32 @@ fn millis(stats: &OpStats) -> u64 {
     stats.runtime.0.div_ceil(1_000_000)
 }
 
-/// The sums of all groups, by groupid and name of the operation.
-fn groups(report: &Report) -> Vec<((u32, &'static str), GroupSum)> {
-    let mut groups: Vec<((u32, &'static str), GroupSum)> = Vec::new();
+/// The status of all groups, by groupid and name of the operation.
+fn groups(report: &Report) -> Vec<((u32, &'static str), GroupStatus)> {
+    let mut groups: Vec<((u32, &'static str), GroupStatus)> = Vec::new();
     for entry in &report.entries {
         for (name, stats) in entry.operations() {
             let key = (entry.group, name);
             let at = groups.iter().position(|(other, _)| *other == key).unwrap_or_else(|| {
                 groups.push((
                     key,
-                    GroupSum {
+                    GroupStatus {
                         bytes: 0,
-                        least_bps: u64::MAX,
-                        most_bps: 0,
-                        shortest_ms: u64::MAX,
-                        longest_ms: 0,
+                        min_bps: u64::MAX,
+                        max_bps: 0,
+                        min_ms: u64::MAX,
+                        max_ms: 0,
                     },
                 ));
                 groups.len() - 1
             });
             let (sum, ms) = (&mut groups[at].1, millis(&stats));
-            // Threads without I/O of this operation would make the minimum 0.
+            // Entries without I/O of this operation are left out: they would make the minimum 0.
             if stats.bytes > 0 && ms > 0 {
                 let bps = per_second(stats.bytes, ms);
                 sum.bytes += stats.bytes;
-                (sum.least_bps, sum.most_bps) = (sum.least_bps.min(bps), sum.most_bps.max(bps));
-                (sum.shortest_ms, sum.longest_ms) =
-                    (sum.shortest_ms.min(ms), sum.longest_ms.max(ms));
+                (sum.min_bps, sum.max_bps) = (sum.min_bps.min(bps), sum.max_bps.max(bps));
+                (sum.min_ms, sum.max_ms) = (sum.min_ms.min(ms), sum.max_ms.max(ms));
             }
         }
     }
@@ -250,13 +252,14 @@ fn groups(report: &Report) -> Vec<((u32, &'static str), GroupSum)> {
 
 /// The share of an entry in its group's bandwidth of operation `name`, in per cent.
 fn share(
-    groups: &[((u32, &'static str), GroupSum)],
+    groups: &[((u32, &'static str), GroupStatus)],
     entry: &JobResult,
     name: &str,
     stats: &OpStats,
 ) -> f64 {
     let sum = groups.iter().find(|((group, other), _)| *group == entry.group && *other == name);
-    match sum.map_or(0, |(_, sum)| per_second(sum.bytes, sum.longest_ms) / 1024) {
+    // In KiB/s, as `bw`.
+    match sum.map_or(0, |(_, sum)| per_second(sum.bytes, sum.max_ms) / 1024) {
         0 => 100.0,
         all => (stats.bw.mean() * 100.0 / all as f64).min(100.0),
     }

@@ -88,13 +88,12 @@ fn write_all(out: &mut String, report: &Report) -> fmt::Result {
             write!(out, "\nRun status group {group} (all jobs):\n")?;
         }
         // Like fio, leaves out operations without I/O.
-        if sum.longest_ms == 0 {
+        if sum.max_ms == 0 {
             continue;
         }
         let rate = |n, binary| short(n, DIGITS, binary, "B/s");
-        let (name, all) = (name.to_uppercase(), per_second(sum.bytes, sum.longest_ms));
-        let range =
-            |binary| format!("{}-{}", rate(sum.least_bps, binary), rate(sum.most_bps, binary));
+        let (name, all) = (name.to_uppercase(), per_second(sum.bytes, sum.max_ms));
+        let range = |binary| format!("{}-{}", rate(sum.min_bps, binary), rate(sum.max_bps, binary));
         let (io, io_decimal) =
             (short(sum.bytes, DIGITS, true, "B"), short(sum.bytes, DIGITS, false, "B"));
         write!(
@@ -105,7 +104,7 @@ fn write_all(out: &mut String, report: &Report) -> fmt::Result {
             range(true),
             range(false)
         )?;
-        writeln!(out, "io={io} ({io_decimal}), run={}-{}msec", sum.shortest_ms, sum.longest_ms)?;
+        writeln!(out, "io={io} ({io_decimal}), run={}-{}msec", sum.min_ms, sum.max_ms)?;
     }
     if !report.paths.is_empty() {
         writeln!(out, "\nPaths:")?;
@@ -119,7 +118,7 @@ fn write_all(out: &mut String, report: &Report) -> fmt::Result {
         let latency = Nanos(path.lat_ns).to_string();
         let of =
             if path.device.is_empty() { String::new() } else { format!(" of {}", path.device) };
-        let super::PathFigures { ios, failed, in_flight, state, path, .. } = path;
+        let super::PathStats { ios, failed, in_flight, state, path, .. } = path;
         writeln!(
             out,
             "{ios:>12} {failed:>8} {in_flight:>10.1} {latency:>12}  {state:<16} {path}{of}"
@@ -151,7 +150,7 @@ fn write_op(
         ("slat", measure.slat, measure.slat_percentiles, &stats.slat),
         ("clat", measure.clat, measure.clat_percentiles, &stats.clat),
         ("lat", measure.lat, measure.lat_percentiles, &stats.lat),
-        // Not in fio: only jobs with a rate have it, so other output stays the same.
+        // fio has no such line. Only jobs with a rate have it, so other output is fio's.
         ("lat from the intended start", true, true, &stats.intended),
     ];
     for (name, _, _, latency) in
@@ -203,7 +202,7 @@ fn write_percentiles(
     let (Some(least), Some(most)) = (values.iter().min(), values.iter().max()) else {
         return Ok(());
     };
-    // Percentiles have no deviation, so it must not prevent a larger unit.
+    // Percentiles have no deviation: infinity, so that it does not prevent a larger unit.
     let (unit, factor) = scale(*least, *most, f64::INFINITY);
     let digits = (most / factor).to_string().len().max(5);
     // Lines have at most 80 characters.
@@ -218,8 +217,8 @@ fn write_percentiles(
     writeln!(out, "    {name} percentiles ({unit}):\n{}", lines.join(",\n"))
 }
 
-/// Writes the lines that are not per operation: CPU, depths, batches, errors, and the statistics of
-/// Reap.
+/// Writes the lines that are not per operation: CPU, depths, batches, errors, and
+/// [`super::CompletionStats`].
 fn write_rest(out: &mut String, entry: &JobResult) -> fmt::Result {
     let (stats, usage) = (&entry.stats, &entry.usage);
     let (user, system) = entry.cpu_percent();

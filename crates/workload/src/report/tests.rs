@@ -38,7 +38,7 @@ fn report(text: &str) -> (Report, String) {
         };
         let entry = &mut entries[thread.report];
         entry.add(&generator, usage);
-        entry.reap = Figures {
+        entry.reap = CompletionStats {
             decisions: Default::default(),
             mode: "interrupt+submit-check".into(),
             cpu_ns_per_io: 812.4,

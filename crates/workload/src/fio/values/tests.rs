@@ -37,7 +37,7 @@ fn invalid_pattern_is_reported() {
         ("99999999999", "of 32 bits"),
         ("abc", "begins with no string"),
         ("-", "begins with no string"),
-        ("%o%o%o%o%o%o%o%o%o", "more than 8 times %o"),
+        ("%o%o%o%o%o%o%o%o%o", "the pattern has %o more than 8 times"),
     ] {
         let bad = fill_pattern(text).expect_err(text);
         assert!(bad.contains(why), "{text}: {bad}");

@@ -26,45 +26,45 @@ impl JobError {
 /// A device or file that a job thread runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetSize {
-    /// Its size in bytes.
+    /// The target's size in bytes.
     pub bytes: u64,
-    /// Size of its logical blocks in bytes; every offset and length is a multiple.
+    /// Logical block size in bytes; every offset and length is a multiple of it.
     pub block: u32,
     /// For a file that is created for the run: its size in bytes when the thread is set up
     /// ([`crate::plan::Thread::sizes_at_setup`]). `None`: the target exists and keeps its size.
     pub size_at_setup: Option<u64>,
 }
 
-/// The part of one file that a thread uses, in bytes. Percentages are of the size that the file has
-/// at the time, so the first pass may start at another offset than those after it.
+/// The part of one file that a thread uses, in bytes. A percentage is of the size that the file has
+/// when a pass begins, so the first pass may start at another offset than later passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// Start of the first pass.
     pub first: u64,
     /// Start of the later passes.
     pub start: u64,
-    /// Bytes from there in which an I/O may start.
+    /// Bytes from the start of the pass in which an I/O may start.
     pub len: u64,
     /// Size of the file that this thread assumes; no I/O goes beyond it.
     pub end: u64,
 }
 
-/// The smallest block size of all operations, even of those that the job does not issue. fio aligns
-/// by it.
-fn least(job: &Job) -> u64 {
+/// The smallest block size of all operations, including operations that the job does not issue. fio
+/// aligns offsets and sizes to it.
+fn min_block(job: &Job) -> u64 {
     job.block.read.min.min(job.block.write.min).min(job.block.trim.min).max(1)
 }
 
 /// The extents that thread `subjob` of `job` uses of files with these `sizes` in bytes, and the
-/// most bytes of one pass, as in fio (`setup_files` in its filesetup.c). `grows(i)`: file `i` is
-/// created for the run and grows to what the job needs.
+/// maximum bytes of one pass, as in fio (`setup_files` in its filesetup.c). `grows(i)`: file `i` is
+/// created for the run, and grows to the size that the job needs.
 pub(crate) fn extents(
     job: &Job,
     subjob: u32,
     sizes: &[u64],
     grows: impl Fn(usize) -> bool,
 ) -> Result<(Vec<Extent>, u64), JobError> {
-    let least = least(job);
+    let least = min_block(job);
     let (size, percent) = match job.size {
         Some(Amount::Bytes(bytes)) => (bytes, 100),
         Some(Amount::Percent(percent @ 1..)) => (0, percent),
@@ -74,7 +74,7 @@ pub(crate) fn extents(
         Some(Amount::Percent(percent @ 1..)) => percent,
         _ => 100,
     };
-    // The parser has checked absolute sizes, but the simulator creates jobs without it.
+    // The parser has checked absolute sizes, but the simulator creates jobs without the parser.
     if size > 0 && size < least {
         return Err(JobError::of(
             job,
@@ -97,7 +97,7 @@ pub(crate) fn extents(
     };
     let (mut files, mut total) = (Vec::with_capacity(sizes.len()), 0u64);
     let each = size / sizes.len().max(1) as u64;
-    // The remainder of size= goes to the first files, a block each, as in fio.
+    // As in fio, the first files get one more block each, from the remainder of size=.
     let mut longer = (size - each * sizes.len() as u64) / least;
     for (index, &has) in sizes.iter().enumerate() {
         let first = start(has);
@@ -113,7 +113,7 @@ pub(crate) fn extents(
             end.checked_sub(first).ok_or_else(beyond)
         };
         let mut len = match job.file_size {
-            // fio does not check a file again that an earlier thread has laid out.
+            // fio does not check a file that an earlier thread has laid out.
             Some(bytes) if bytes == has && first > has => {
                 total = u64::MAX;
                 files.push(Extent { first, start: start(has), len: 0, end: has });
@@ -127,7 +127,7 @@ pub(crate) fn extents(
             None if each > 0 => each,
             None => reaches(has)?,
         };
-        // size=N% is of the file from its start, and rounded down to a block.
+        // size=N% is a share of the whole file, rounded down to a multiple of the block.
         if percent != 100 {
             let whole = first.saturating_add(len);
             len = Amount::Percent(percent).on(whole).min(whole - first);
@@ -148,7 +148,7 @@ pub(crate) fn extents(
 }
 
 /// A cursor for each file of thread `subjob`, and the bytes of a pass. A target is one file, or is
-/// divided into `nrfiles` of them.
+/// divided into `nrfiles` files.
 pub(super) fn cursors(
     job: &Job,
     subjob: u32,
@@ -159,7 +159,7 @@ pub(super) fn cursors(
     if targets.is_empty() {
         return Err(JobError::of(job, "there is no device to run on".into()));
     }
-    // A log has absolute offsets: size= and offset= do not apply.
+    // The I/Os of read_iolog have absolute offsets: size= and offset= do not apply.
     if let Some(list) = &job.iolog {
         let cursor = |(index, target): (usize, &TargetSize)| {
             listed(job, list, *target)?;
@@ -239,8 +239,8 @@ fn cursor(
         left: 0,
         start: extent.first,
         done: false,
-        next: PerOp::both(0),
-        last: PerOp::both(None),
+        next: PerOp::all(0),
+        last: PerOp::all(None),
     };
     cursor.open();
     Ok(cursor)
@@ -265,7 +265,7 @@ fn aligned(job: &Job, what: &str, bytes: u64, target: TargetSize) -> Result<(), 
 }
 
 /// Checks the length of an I/O.
-fn long(job: &Job, what: &str, bytes: u64, target: TargetSize) -> Result<(), JobError> {
+fn check_length(job: &Job, what: &str, bytes: u64, target: TargetSize) -> Result<(), JobError> {
     if bytes == 0 || bytes > 1 << 31 {
         return Err(JobError::of(job, format!("{what} {bytes}: an I/O has from 1 byte to 2 GiB")));
     }
@@ -278,7 +278,7 @@ fn fits(job: &Job, target: TargetSize) -> Result<(), JobError> {
         let sizes = job.block.get(*op);
         aligned(job, "blockalign", *job.align.get(*op), target)?;
         for bytes in sizes.split.iter().map(|(bytes, _)| *bytes).chain([sizes.min, sizes.max]) {
-            long(job, "block size", bytes, target)?;
+            check_length(job, "block size", bytes, target)?;
         }
     }
     let step = if job.pattern.random { 0 } else { job.pattern.step.unsigned_abs() };
@@ -317,25 +317,25 @@ fn random_offsets(
     if !job.random_map && job.random_generator != RandomGenerator::Lfsr {
         return Ok(RandomOffsets::Any);
     }
-    // blockalign= overlaps blocks of fio's random map, which then visits some of them twice.
+    // With blockalign= I/Os overlap blocks of fio's random map, so that some are visited twice.
     if ops.iter().any(|op| *align.get(*op) != block.get(*op).min) {
         return Ok(RandomOffsets::Any);
     }
     let first = ops.first().map_or(0, |op| block.get(*op).min);
     let alike = ops.iter().all(|op| block.get(*op).is_fixed() && block.get(*op).min == first);
-    // fio takes the next free block of its map, so its order needs the map.
+    // fio issues the next free block of its map, so fio's order needs the map.
     let by_map = job.verify.is_some() && job.random_generator != RandomGenerator::Lfsr;
     if alike && !by_map {
         return Ok(RandomOffsets::Shuffle(Shuffle::new(blocks, rng.next_u64())));
     }
-    // Bounds the memory of the bitmap.
+    // Checked, as it limits the memory of the bitmap.
     if blocks > MAX_MAPPED {
         let why = format!(
             "a random map of {blocks} blocks is too large; give norandommap, or one block size only"
         );
         return Err(JobError::of(job, why));
     }
-    Ok(RandomOffsets::Bitmap(Bitmap::new(if by_map { bytes / least(job) } else { blocks })))
+    Ok(RandomOffsets::Bitmap(Bitmap::new(if by_map { bytes / min_block(job) } else { blocks })))
 }
 
 /// Checks the I/Os of `read_iolog` against the target's size and blocks.
@@ -344,7 +344,7 @@ fn listed(job: &Job, list: &Iolog, target: TargetSize) -> Result<(), JobError> {
         if let IologStep::Io { op, offset, len, .. } = *step
             && op != Op::Flush
         {
-            long(job, "an I/O of read_iolog:", len, target)?;
+            check_length(job, "an I/O of read_iolog:", len, target)?;
             aligned(job, "an I/O of read_iolog:", offset, target)?;
             if offset.checked_add(len).is_none_or(|end| end > target.bytes) {
                 return Err(no_room(job, offset, target.bytes.saturating_sub(offset), target, len));
@@ -354,5 +354,5 @@ fn listed(job: &Job, list: &Iolog, target: TargetSize) -> Result<(), JobError> {
     Ok(())
 }
 
-/// Most blocks of a [`Bitmap`], which then has 512 MiB.
+/// Maximum number of blocks of a [`Bitmap`], which then takes 512 MiB.
 const MAX_MAPPED: u64 = 1 << 32;

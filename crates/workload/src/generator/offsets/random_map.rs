@@ -1,21 +1,21 @@
-//! Two ways to visit each block once per pass in random order: [`Shuffle`] for I/Os of one size,
-//! [`Bitmap`] for I/Os of several blocks and for fio's order.
+//! Two ways to visit each block once per pass in random order: [`Shuffle`] if all I/Os have one
+//! size, [`Bitmap`] if I/Os may have several blocks or the order is to be fio's.
 
 /// A pseudo-random permutation of the numbers below `n`, another one in each pass, without a
 /// bitmap.
 ///
 /// A linear congruential generator modulo `2^k` (`2^(k-1) < n <= 2^k`) visits all numbers of `k`
-/// bits before it repeats. Its lowest bits alternate, so the upper half of the bits is folded into
-/// the lower one, which is reversible. Results of `n` and above, fewer than half, are skipped. fio
-/// has a bitmap instead, which takes 32 MiB for a terabyte of 4 KiB blocks, cache misses, and a
-/// search when few blocks are left.
+/// bits before it repeats. Its lowest bits alternate, so the upper half of the bits is XORed into
+/// the lower half, which is reversible. Results that are not below `n`, fewer than half, are
+/// skipped. fio has a bitmap instead, which takes 32 MiB for a terabyte of 4 KiB blocks, cache
+/// misses, and a search when few blocks are left.
 #[derive(Clone, Debug)]
 pub(super) struct Shuffle {
     n: u64,
     mask: u64,
     shift: u32,
     state: u64,
-    /// Odd, which together with a multiplier of 1 modulo 4 gives the full period.
+    /// An odd number: with a multiplier that is 1 modulo 4 this gives the full period.
     increment: u64,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Shuffle {
 const ODD: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0x6a09_e667_f3bc_c909];
 
 impl Shuffle {
-    /// A permutation of the numbers below `n` (0 counts as 1), by `seed`.
+    /// The permutation of the numbers below `n` (0 counts as 1) that belongs to `seed`.
     pub fn new(n: u64, seed: u64) -> Shuffle {
         // Above 2^63 the next power of two overflows, and the mask becomes all ones.
         let n = n.max(1);
@@ -50,7 +50,7 @@ impl Shuffle {
     /// Begins another permutation. Returns how many numbers it has.
     pub fn start_pass(&mut self) -> u64 {
         self.state = self.state.rotate_left(29) ^ ODD[1];
-        // The product of two odd numbers is odd, which the full period needs.
+        // The product of two odd numbers is odd, as the full period requires.
         self.increment = self.increment.wrapping_mul(ODD[1]);
         self.n
     }
@@ -66,7 +66,7 @@ pub(super) struct Bitmap {
 }
 
 impl Bitmap {
-    /// No block of `blocks` visited.
+    /// A map of `blocks` blocks, none of which is visited.
     pub fn new(blocks: u64) -> Bitmap {
         let blocks = blocks.max(1);
         let words = blocks.div_ceil(64) as usize;
@@ -78,13 +78,14 @@ impl Bitmap {
         self.free_from(hint).or_else(|| self.free_from(0))
     }
 
-    /// Visits `wanted` blocks from `first` on, but stops at a visited one. Returns how many.
+    /// Marks up to `wanted` blocks from `first` on as visited; stops before a block that is visited
+    /// already. Returns the number of blocks marked.
     pub fn visit(&mut self, first: u64, wanted: u64) -> u64 {
         let mut n = 0;
         while n < wanted && first + n < self.blocks && !self.visited(first + n) {
             let index = ((first + n) / 64) as usize;
             self.words[index] |= 1 << ((first + n) % 64);
-            // Lets searches skip 4096 blocks at a time.
+            // A search skips 64 words, 4096 blocks, for each word of `full`.
             if self.words[index] == !0 {
                 self.full[index / 64] |= 1 << (index % 64);
             }

@@ -94,7 +94,7 @@ fn any_job() -> impl Strategy<Value = Job> {
             Job {
                 pattern: pattern(direction, shape.1),
                 random_map: shape.3,
-                block: PerOp::both(block),
+                block: PerOp::all(block),
                 iodepth: depths.0,
                 iodepth_low: depths.1,
                 batch_submit: depths.2,
@@ -110,7 +110,7 @@ fn any_job() -> impl Strategy<Value = Job> {
                 time_based: times.1,
                 ramp_time: Nanos::from_micros(times.2),
                 start_delay: (Nanos::from_micros(times.3), Nanos::from_micros(2 * times.3)),
-                rate: PerOp::both(times.4.map(Rate::Iops)),
+                rate: PerOp::all(times.4.map(Rate::Iops)),
                 sync_every: syncs.0,
                 sync_at_end: syncs.1,
                 verify: verify.then(Verify::default),
@@ -313,7 +313,7 @@ fn mixes_and_splits_keep_their_shares() {
         read_percent: 70,
         block: PerOp {
             read: BlockSizes { min: 4096, max: 16384, split: vec![(4096, 25), (16384, 75)] },
-            ..PerOp::both(BlockSizes::fixed(512))
+            ..PerOp::all(BlockSizes::fixed(512))
         },
         number_ios: Some(40_000),
         io_size: Some(Amount::Bytes(u64::MAX)),
@@ -341,7 +341,7 @@ fn sizes_average_to_their_mean() {
         (BlockSizes { min: 4096, max: 16_384, split }, 7987.2),
     ] {
         assert_eq!(sizes.mean(), mean);
-        let block = PerOp::both(sizes);
+        let block = PerOp::all(sizes);
         let job = Job {
             pattern: pattern(Direction::Read, true),
             random_map: false,
@@ -424,18 +424,18 @@ fn misfits_are_reported() {
     };
     let job = Job { name: "j".into(), ..Job::default() };
     assert_eq!(misfit(&job, &[]), "job 'j': there is no device to run on");
-    let odd = Job { block: PerOp::both(BlockSizes::fixed(1000)), ..job.clone() };
+    let odd = Job { block: PerOp::all(BlockSizes::fixed(1000)), ..job.clone() };
     assert_eq!(
         misfit(&odd, &[TARGET]),
         "job 'j': block size 1000 is not a multiple of the device's block of 512 bytes"
     );
-    let none = Job { block: PerOp::both(BlockSizes::fixed(0)), ..job.clone() };
+    let none = Job { block: PerOp::all(BlockSizes::fixed(0)), ..job.clone() };
     assert!(misfit(&none, &[TARGET]).contains("block size 0"));
     let outside = Job { offset: Amount::Bytes(1 << 20), ..job.clone() };
     assert!(misfit(&outside, &[TARGET]).contains("less than one block of 4096 bytes"));
     let crooked = Job { offset: Amount::Bytes(100), ..job.clone() };
     assert!(misfit(&crooked, &[TARGET]).contains("offset 100"));
-    let long = Job { block: PerOp::both(BlockSizes::fixed(1 << 32)), ..job.clone() };
+    let long = Job { block: PerOp::all(BlockSizes::fixed(1 << 32)), ..job.clone() };
     assert!(
         misfit(&long, &[TargetSize { bytes: 1 << 40, block: 512, size_at_setup: None }])
             .contains("2 GiB")
@@ -457,11 +457,11 @@ fn misfits_are_reported() {
     );
     let behind = Verify { offset: 4090, ..Verify::default() };
     assert!(misfit(&verified(behind), &[TARGET]).contains("verify_offset 4090"));
-    let block = PerOp { read: BlockSizes::fixed(512), ..PerOp::both(BlockSizes::fixed(4096)) };
+    let block = PerOp { read: BlockSizes::fixed(512), ..PerOp::all(BlockSizes::fixed(4096)) };
     let short = Job { verify: Some(Verify::default()), block, ..job.clone() };
     assert!(misfit(&short, &[TARGET]).contains("a read of 512 bytes is not a multiple"));
     let sizes = BlockSizes { min: 512, max: 4096, split: Vec::new() };
-    let mapped = Job { block: PerOp::both(sizes), pattern: pattern(Direction::Read, true), ..job };
+    let mapped = Job { block: PerOp::all(sizes), pattern: pattern(Direction::Read, true), ..job };
     assert!(
         misfit(&mapped, &[TargetSize { bytes: 1 << 50, block: 512, size_at_setup: None }])
             .contains("norandommap")

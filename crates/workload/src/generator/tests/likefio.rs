@@ -120,7 +120,7 @@ fn lengths_are_fios() {
             .map(|(offset, len, _)| (*offset, *len))
             .collect::<Vec<_>>()
     };
-    let ranged = Job { block: PerOp::both(range), ..random(Direction::Write) };
+    let ranged = Job { block: PerOp::all(range), ..random(Direction::Write) };
     let found = lengths(&ranged);
     assert_eq!(
         found[..6],
@@ -131,7 +131,7 @@ fn lengths_are_fios() {
     assert_eq!((ordered.len(), ordered[3], ordered[17]), (18, (13824, 3072), (57344, 8192)));
     let split =
         BlockSizes { min: 1024, max: 8192, split: vec![(1024, 20), (4096, 50), (8192, 30)] };
-    let found = lengths(&Job { block: PerOp::both(split), ..random(Direction::Write) });
+    let found = lengths(&Job { block: PerOp::all(split), ..random(Direction::Write) });
     assert_eq!(
         found[..6],
         [(3072, 1024), (48128, 4096), (54272, 4096), (30720, 8192), (25600, 4096), (58368, 1024)]

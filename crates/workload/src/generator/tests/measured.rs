@@ -21,7 +21,7 @@ fn clat_starts_at_the_doorbell() {
 #[test]
 fn overload_shows_in_intended_latency() {
     // The device takes 100 µs, one at a time; 20k IOPS would need 50 µs.
-    let rate = PerOp::both(Some(Rate::Iops(20_000)));
+    let rate = PerOp::all(Some(Rate::Iops(20_000)));
     let job = Job {
         rate,
         number_ios: Some(1000),
@@ -49,7 +49,7 @@ fn overload_shows_in_intended_latency() {
 fn full_queue_reports_when_due() {
     // A device of 100 µs, one at a time, and an I/O each 50 µs: the second is due in the middle of
     // the first.
-    let rate = PerOp::both(Some(Rate::Iops(20_000)));
+    let rate = PerOp::all(Some(Rate::Iops(20_000)));
     let job = Job { rate, number_ios: Some(3), ..Job::default() };
     let (mut generator, mut device) = (generator(&job), Device::new());
     let start = device.now;

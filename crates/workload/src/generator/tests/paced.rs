@@ -47,10 +47,7 @@ fn thinktime_pauses_after_completions() {
             _ => {}
         }
     };
-    assert_eq!(
-        (until, generator.computes_until()),
-        (now + Nanos::from_millis(1), Some(now + spin))
-    );
+    assert_eq!((until, generator.spins_until()), (now + Nanos::from_millis(1), Some(now + spin)));
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn below_share(job: &Job, part: f64) -> f64 {
 
 #[test]
 fn trims_have_own_figures() {
-    let block = PerOp { trim: BlockSizes::fixed(16 << 10), ..PerOp::both(BlockSizes::fixed(512)) };
+    let block = PerOp { trim: BlockSizes::fixed(16 << 10), ..PerOp::all(BlockSizes::fixed(512)) };
     let (generator, log) = run(&Job { block, ..small(Direction::Trim, false) });
     assert_eq!(
         log.iter().map(|io| (io.op, io.offset, io.len)).collect::<Vec<_>>(),
@@ -91,8 +91,8 @@ fn pareto_concentrates_ios() {
 #[test]
 fn offsets_are_aligned_and_may_repeat() {
     let job = Job {
-        align: PerOp::both(4096),
-        block: PerOp::both(BlockSizes::fixed(512)),
+        align: PerOp::all(4096),
+        block: PerOp::all(BlockSizes::fixed(512)),
         ..small(Direction::Read, true)
     };
     let log = run(&job).1;
@@ -142,8 +142,8 @@ fn any_place() -> impl Strategy<Value = Job> {
                 Job {
                     pattern: Pattern { direction, random, step },
                     distribution,
-                    block: PerOp::both(BlockSizes { min: size.0, max: size.1, split: Vec::new() }),
-                    align: PerOp::both(align),
+                    block: PerOp::all(BlockSizes { min: size.0, max: size.1, split: Vec::new() }),
+                    align: PerOp::all(align),
                     random_map,
                     files,
                     iodepth,

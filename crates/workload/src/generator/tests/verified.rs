@@ -71,10 +71,10 @@ fn later_job_finds_flipped_bit() {
 fn reader_may_use_other_block_sizes() {
     let mut device = Device::new();
     let sizes = BlockSizes { min: 512, max: 8192, split: Vec::new() };
-    let (generator, _) = run_on(&mut device, &Job { block: PerOp::both(sizes), ..writer(true) });
+    let (generator, _) = run_on(&mut device, &Job { block: PerOp::all(sizes), ..writer(true) });
     assert_eq!(generator.error(), 0);
     let verify = Some(Verify { interval: Some(512), ..Verify::default() });
-    let job = Job { block: PerOp::both(BlockSizes::fixed(64 << 10)), verify, ..reader() };
+    let job = Job { block: PerOp::all(BlockSizes::fixed(64 << 10)), verify, ..reader() };
     let (generator, log) = run_on(&mut device, &job);
     assert_eq!((log.len(), generator.bad_count()), (16, 0));
     device.memory[5 * 65536 + 513] ^= 1;
@@ -237,7 +237,7 @@ fn verify_null_checks_nothing() {
 
 #[test]
 fn unequal_lengths_keep_whole_blocks() {
-    let block = PerOp { read: BlockSizes::fixed(512), ..PerOp::both(BlockSizes::fixed(4096)) };
+    let block = PerOp { read: BlockSizes::fixed(512), ..PerOp::all(BlockSizes::fixed(4096)) };
     for (random, distribution) in [
         (false, Distribution::Uniform),
         (true, Distribution::Uniform),
@@ -267,7 +267,7 @@ fn unequal_lengths_keep_whole_blocks() {
 #[test]
 fn overlapping_writes_wait() {
     let overlapping = |seed, serialize_overlap, verify| Job {
-        align: PerOp::both(512),
+        align: PerOp::all(512),
         random_map: false,
         seed: Some(seed),
         serialize_overlap,

@@ -2,7 +2,7 @@ use super::*;
 use crate::job::{Direction, Pattern};
 
 fn pacing(rate: Rate, process: RateProcess) -> Pacing {
-    let job = Job { rate: PerOp::both(Some(rate)), rate_process: process, ..Job::default() };
+    let job = Job { rate: PerOp::all(Some(rate)), rate_process: process, ..Job::default() };
     let mut pacing = Pacing::new(&job, 7).unwrap();
     pacing.start = Nanos::from_secs(100);
     pacing
@@ -58,7 +58,7 @@ fn phase(millis: u64, share: f64) -> RatePhase {
 #[test]
 fn rate_follows_its_stretches() {
     let job = Job {
-        rate: PerOp::both(Some(Rate::Iops(1000))),
+        rate: PerOp::all(Some(Rate::Iops(1000))),
         rate_phases: vec![phase(10, 0.0), phase(20, 1.0), phase(10, 0.5)],
         ..Job::default()
     };
@@ -106,7 +106,7 @@ proptest::proptest! {
 fn steps(process: RateProcess) -> Pacing {
     let last = RatePhase { span: Nanos::MAX, share: 1.0 };
     let phases = vec![phase(5, 0.0), phase(10, 0.5), phase(20, 0.0), last];
-    let rate = PerOp::both(Some(Rate::Iops(2000)));
+    let rate = PerOp::all(Some(Rate::Iops(2000)));
     let mut pacing =
         Pacing::new(&Job { rate, rate_phases: phases, rate_process: process, ..Job::default() }, 7)
             .unwrap();

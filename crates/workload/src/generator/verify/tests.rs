@@ -18,7 +18,7 @@ fn io(offset: u64, len: usize) -> Io {
 
 fn layout(interval: u64, verify: Verify) -> Layout {
     let verify = Some(Verify { interval: Some(interval), ..verify });
-    let job = Job { verify, block: PerOp::both(BlockSizes::fixed(interval)), ..Job::default() };
+    let job = Job { verify, block: PerOp::all(BlockSizes::fixed(interval)), ..Job::default() };
     Layout::new(&job).unwrap().unwrap()
 }
 
@@ -141,7 +141,7 @@ fn verify_interval_matches_fio() {
     let of = |write: (u64, u64), read: u64, reads: bool, given: Option<u64>| {
         let block = PerOp {
             read: BlockSizes::fixed(read),
-            ..PerOp::both(BlockSizes { min: write.0, max: write.1, split: Vec::new() })
+            ..PerOp::all(BlockSizes { min: write.0, max: write.1, split: Vec::new() })
         };
         let direction =
             if reads { crate::job::Direction::Mixed } else { crate::job::Direction::Write };

@@ -1,13 +1,11 @@
-//! What becomes of fio's own example jobs: `cargo run -p reap-workload --example fio_jobs --
-//! CHECKOUT`
+//! Parses fio's own example jobs: `cargo run -p reap-workload --example fio_jobs -- CHECKOUT`
 //!
-//! Reads each `examples/*.fio` and `t/jobs/*.fio` of a checkout of fio, which the user has, and
-//! prints a table in Markdown: does Reap run the same I/O, which options does it leave out, and why
-//! are jobs refused? Where `fio` is installed it is asked (`--parse-only`) which files it takes
-//! itself.
+//! Reads each `examples/*.fio` and `t/jobs/*.fio` of CHECKOUT, a checkout of fio, and prints a
+//! table in Markdown: whether Reap runs the same I/O, which options it ignores, and why it refuses
+//! jobs. If `fio` is installed, the table has whether fio accepts the file (`--parse-only`).
 //!
-//! Some files want variables, and two want a file that something else makes: both are given, as
-//! `GIVEN` and `made` say.
+//! Some files need variables, and two need a file that does not exist: `GIVEN` and `made` provide
+//! them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,8 +13,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 use workload::fio::{self, Environment, Input};
 
-/// Variables that files want, with values of the kind that their comments ask for; the environment
-/// stands above them.
+/// Variables that files need, with values as their comments describe. Variables of the environment
+/// override these.
 const GIVEN: [(&str, &str); 5] = [
     ("FIO_DIR", "/tmp"),
     ("GPU_DEV_IDS", "0"),
@@ -25,8 +23,8 @@ const GIVEN: [(&str, &str); 5] = [
     ("FIO_BS", "4096"),
 ];
 
-/// Files that something else makes before a job runs: fio's own test a pattern of 16 KiB, and
-/// `t0031-pre.fio` a list of I/Os.
+/// Files that exist when fio's own tests run a job: the test script makes a pattern of 16 KiB, and
+/// `t0031-pre.fio` an iolog.
 fn made() -> [(&'static str, Vec<u8>); 2] {
     let pattern =
         (0..16 << 10).map(|byte: u32| (byte.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -34,17 +32,17 @@ fn made() -> [(&'static str, Vec<u8>); 2] {
     [("t0027.pattern", pattern), ("iolog", list.into())]
 }
 
-/// What becomes of a file.
+/// The result of parsing a file.
 enum Verdict {
-    /// All of it is understood.
+    /// Reap runs the same I/O as fio.
     Same,
-    /// The same I/O; these warnings.
+    /// Reap runs the same I/O as fio, with these warnings.
     Warned(Vec<String>),
-    /// Nothing runs; these errors.
+    /// Reap refuses the file, with these errors.
     Refused(Vec<String>),
 }
 
-/// The world of a file: its neighbours, and the environment.
+/// The files and variables for a job file: the files in its directory, and the environment.
 struct Here;
 
 impl Environment for Here {
@@ -74,7 +72,7 @@ fn main() -> ExitCode {
     files.sort();
     if files.is_empty() {
         eprintln!(
-            "{}: there is no examples/*.fio and no t/jobs/*.fio in it; is it a checkout of fio?",
+            "{} has neither examples/*.fio nor t/jobs/*.fio: give a checkout of fio",
             checkout.display()
         );
         return ExitCode::FAILURE;
@@ -87,7 +85,7 @@ fn main() -> ExitCode {
     println!("| file | fio takes it | Reap | why |\n| --- | --- | --- | --- |");
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     for file in &files {
-        let (taken, verdict) = (asked(file), read(file));
+        let (taken, verdict) = (accepted_by_fio(file), read(file));
         let (word, why) = match &verdict {
             Verdict::Same => ("the same I/O", String::new()),
             Verdict::Warned(why) => ("the same I/O, with warnings", why.join("; ")),
@@ -119,7 +117,7 @@ fn job_files(place: &Path) -> Vec<PathBuf> {
     entries.filter(|path| path.extension().is_some_and(|extension| extension == "fio")).collect()
 }
 
-/// The distinct reasons, without their places.
+/// The first three distinct reasons.
 fn first(why: &[String]) -> String {
     let mut seen: Vec<&String> = Vec::new();
     why.iter().for_each(|why| {
@@ -141,8 +139,8 @@ fn read(file: &Path) -> Verdict {
     }
 }
 
-/// Whether fio itself reads the file; `None`: there is no fio here, or it says nothing.
-fn asked(file: &Path) -> Option<bool> {
+/// Whether fio accepts the file; `None`: fio is not installed.
+fn accepted_by_fio(file: &Path) -> Option<bool> {
     let here = tempfile::tempdir().ok()?;
     made().iter().try_for_each(|(name, text)| std::fs::write(here.path().join(name), text)).ok()?;
     let file = file.canonicalize().ok()?;

@@ -7,10 +7,11 @@
 //! ```
 //!
 //! Each job runs twice, in a directory of its own: in fio, with its engine `psync`, and in `reap
-//! run`. Compared are the lists of I/Os (`write_iolog`: operation, file, offset and length, in
-//! order), the names and sizes of the files that the job leaves, and of a job that is refused, that
-//! both refuse it. A job follows from the seed and its number alone: `JOBS` is 300 if it is not
-//! given, `SEED` is 1, and `NUMBER..` in place of `JOBS` runs that one job and prints all of it.
+//! run`. The program compares the lists of I/Os (`write_iolog`: operation, file, offset and length,
+//! in order), the names and sizes of the files that the job leaves, and whether the job is refused.
+//! A job depends on the seed and its number only. `JOBS` is the number of jobs (300 if it is not
+//! given), `SEED` is 1 if it is not given; `NUMBER..` in place of `JOBS` runs that one job and
+//! prints all its output.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,12 +23,12 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::SplitMix64;
 
-/// Pairs of programs at once: fio mostly sleeps.
+/// Number of jobs that run at once: fio mostly sleeps.
 const AT_ONCE: usize = 6;
-/// Why a job that fio runs may be refused: what docs/fio-jobs.md says.
-const REFUSED_BY_NAME: [&str; 3] =
-    ["see docs/fio-jobs.md", "with a step backwards, size", "are less than one block of"];
-/// fio finds its own data wrong, with mixed reads and writes of several sizes.
+/// Errors with which Reap may refuse a job that fio runs: docs/fio-jobs.md has the reasons.
+const MAY_REFUSE: [&str; 3] =
+    ["see docs/fio-jobs.md", "with a step backwards, size", "less than one block of"];
+/// An error of fio: in jobs with reads and writes of several sizes it finds its own data wrong.
 const FIO_IS_WRONG: &str = "err=84/file:io_u.c";
 
 /// One section: its name and its options.
@@ -36,11 +37,11 @@ struct Section {
     options: Vec<String>,
     threads: u32,
     trims: bool,
-    /// At random places, without `verify`: these are Reap's own.
+    /// Random offsets without `verify`: Reap's differ from fio's.
     own_places: bool,
 }
 
-/// The rng of one job.
+/// The random numbers of one job.
 struct Draws(SplitMix64);
 
 impl Draws {
@@ -90,7 +91,7 @@ fn section(rng: &mut Draws, name: String, index: usize, trims: bool) -> Section 
     if !trims && !rng.one_in(3) {
         say(format!("ioengine={}", rng.of(&["psync", "libaio", "io_uring"])));
     }
-    // Sizes of blocks.
+    // Block sizes.
     let unit: u64 = rng.of(&[512, 512, 1024, 2048, 4096, 4096, 4096, 8192, 1536, 16384]);
     let mut least = unit;
     match rng.up_to(if own_places { 4 } else { 9 }) {
@@ -111,7 +112,7 @@ fn section(rng: &mut Draws, name: String, index: usize, trims: bool) -> Section 
         8 => say(format!("bssplit={unit}/100")),
         _ => least = 4096,
     }
-    // How far.
+    // Extent: offset, size and number of I/Os.
     let odd = |rng: &mut Draws, bytes: u64| match rng.up_to(3) {
         0 => bytes + rng.up_to(least - 1),
         1 => bytes + 512,
@@ -159,12 +160,12 @@ fn section(rng: &mut Draws, name: String, index: usize, trims: bool) -> Section 
     if rng.one_in(6) {
         say(format!("loops={}", 1 + rng.up_to(3)));
     }
-    // On what.
+    // Files.
     let files = if rng.one_in(4) { 1 + rng.up_to(3) } else { 1 };
     if files > 1 {
         say(format!("nrfiles={files}"));
     }
-    // Threads that verify would find what others wrote.
+    // Several threads that verify get a file each, not to find data of other threads.
     match rng.up_to(7) + if verify && threads > 1 { 5 } else { 0 } {
         0 => say("filename=f".into()),
         1 => say(format!("filename=f:g{}", if rng.one_in(2) { ":h" } else { "" })),
@@ -176,10 +177,10 @@ fn section(rng: &mut Draws, name: String, index: usize, trims: bool) -> Section 
         }
         _ => say("directory=d".into()),
     }
-    // What.
+    // Operation and order.
     let step = match rng.up_to(5) {
         0 if verify && random => {
-            // With a map fio reads back what was written over, too.
+            // With a random map fio also reads back blocks that were overwritten.
             say("norandommap".into());
             format!(":{}", 1 + rng.up_to(8))
         }
@@ -243,7 +244,8 @@ fn section(rng: &mut Draws, name: String, index: usize, trims: bool) -> Section 
     Section { name, options, threads, trims, own_places }
 }
 
-/// What a program did: whether it ended well, the I/Os of each thread, the files, and what it said.
+/// The result of a run: whether it succeeded, the I/Os of each thread, the sizes of the files, and
+/// the output.
 #[derive(Default)]
 struct Done {
     ok: bool,
@@ -264,7 +266,8 @@ fn ios(path: &Path) -> Vec<String> {
     text.lines().filter_map(io).collect()
 }
 
-/// The same of what fio says with `--debug=io`: of threads that would all write the same list.
+/// The I/Os of each thread, from fio's output with `--debug=io`: the threads of one job would all
+/// write the same list.
 fn queued(said: &str) -> Vec<Vec<String>> {
     let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
     let mut threads: BTreeMap<u64, Vec<String>> = BTreeMap::new();
@@ -318,11 +321,11 @@ fn run(sections: &[Section], reap: Option<&Path>, place: &Path) -> Done {
     let mut text = String::new();
     for (index, section) in sections.iter().enumerate() {
         text += &format!("[{}]\n{}\n", section.name, section.options.join("\n"));
-        // Threads of one job would write over each other's list.
+        // In fio the threads of one job would overwrite each other's list.
         if reap.is_some() || !parallel {
             text += &format!("write_iolog=list-{index}\n");
         }
-        // A regular file cannot be trimmed by fio.
+        // fio cannot trim a regular file.
         text += if trims && reap.is_none() { "ioengine=null\n" } else { "" };
     }
     std::fs::write(place.join("job"), text).expect("a job file");
@@ -367,7 +370,8 @@ fn run(sections: &[Section], reap: Option<&Path>, place: &Path) -> Done {
     Done { ok: output.status.success(), lists, files: found, said }
 }
 
-/// Leaves of places at random which file has how many I/Os of which length.
+/// Removes the offsets from a list and sorts it: what is left is how many I/Os of which length each
+/// file has.
 fn without_places(list: &mut [String]) {
     for line in list.iter_mut() {
         let mut words: Vec<&str> = line.split(' ').collect();
@@ -377,7 +381,7 @@ fn without_places(list: &mut [String]) {
     list.sort();
 }
 
-/// What is different; `None`: nothing.
+/// The first difference; `None`: there is no difference.
 fn difference(fio: &Done, reap: &Done) -> Option<String> {
     if !fio.ok && fio.said.contains(FIO_IS_WRONG) {
         return None;
@@ -387,10 +391,10 @@ fn difference(fio: &Done, reap: &Done) -> Option<String> {
             done.said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing").to_owned()
         };
         return match fio.ok {
-            true if REFUSED_BY_NAME.iter().any(|words| reap.said.contains(words)) => None,
-            true => Some(format!("fio runs it, Reap does not: {}", last(reap))),
+            true if MAY_REFUSE.iter().any(|words| reap.said.contains(words)) => None,
+            true => Some(format!("fio runs the job, Reap does not: {}", last(reap))),
             false => Some(format!(
-                "Reap runs it, fio does not: {}",
+                "Reap runs the job, fio does not: {}",
                 fio.said.lines().find(|line| line.contains("fio: ")).unwrap_or(&last(fio))
             )),
         };

@@ -1,16 +1,17 @@
 //! Compares `adaptive` with the fixed modes in about 200 cells of the simulator.
 //!
-//! A [`Cell`] is a device, a machine and a load. The measure is the regret R:
+//! A [`Cell`] is a device, a machine and a load. A *fixed* mode is any mode but `adaptive`. The
+//! measure is the regret R:
 //!
 //! ```text
-//! R = C · Lⁿ of `adaptive` ÷ the least C · Lⁿ of the fixed modes         1: as good as the best
-//! C   CPU time per I/O, interrupts and context switches included
+//! R = C · Lⁿ of `adaptive` ÷ the minimum of C · Lⁿ over the fixed modes  1: as good as the best
+//! C   CPU time per I/O, including interrupts and context switches
 //! L   mean latency: from the intended start with a rate, else depth ÷ IOPS
 //! n   DelayExponent::DEFAULT
 //! ```
 //!
-//! The constants of `adaptive` were chosen on one set of cells; `--unseen SEED` draws another set,
-//! on which none was.
+//! The constants of `adaptive` were chosen on one set of cells. `--unseen SEED` draws another set,
+//! on which no constant was chosen.
 
 mod adaptation;
 mod cells;
@@ -47,17 +48,18 @@ const FIXED: [Mode; 9] = [
     Mode::POLL,
 ];
 
-/// I/Os of a run, and its warm-up; with fewer I/Os the warm-up is shorter in proportion.
+/// Default of `--ios`, and the warm-up for it; with fewer I/Os the warm-up is shorter in
+/// proportion.
 const IOS: u64 = 200_000;
 const WARM_UP: Nanos = Nanos::from_millis(300);
 
-/// Runs are limited by time, so this many I/Os are never reached.
+/// A number of I/Os that no run reaches: runs are limited by time.
 const ENDLESS: u64 = 10_000_000_000;
 
-/// A fixed mode is as fast as `adaptive` if it has at least this part of its IOPS, and at most this
-/// multiple of its latency.
-const REACHED: f64 = 0.99;
-const LATER: f64 = 1.05;
+/// A fixed mode is as fast as `adaptive` if it has at least this fraction of the IOPS, and at most
+/// this multiple of the latency, of `adaptive`.
+const MIN_IOPS: f64 = 0.99;
+const MAX_LATENCY: f64 = 1.05;
 
 /// Number of worst cells that are listed.
 const SHOWN: usize = 25;
@@ -65,27 +67,27 @@ const SHOWN: usize = 25;
 /// `cargo xtask judge`
 #[derive(Args, Debug)]
 pub struct JudgeArgs {
-    /// The set that this seed draws, on which no constant was chosen: devices, price lists, loads,
-    /// depths
+    /// Use the cells (devices, price lists, loads, depths) that are drawn with this seed, on which
+    /// no constant was chosen
     #[arg(long, value_name = "SEED")]
     unseen: Option<u64>,
-    /// How long `adaptive` takes after its start and after steps in load
+    /// Measure instead how long `adaptive` takes to adapt after its start and after steps in load
     #[arg(long, conflicts_with_all = ["unseen", "fixed", "json", "scenarios"])]
     adaptation: bool,
     /// Results of the fixed modes: read from this file if it exists, else written to it
     #[arg(long, value_name = "FILE")]
     fixed: Option<PathBuf>,
-    /// Only cells that have all of these words; with commas between, one of several: 'vm closed
-    /// qd=1,32'
+    /// Only cells whose names have all of these words. Commas separate alternatives: 'vm closed
+    /// qd=1,qd=32'
     #[arg(long, value_name = "WORDS", default_value = "")]
     cells: String,
     /// I/Os of each mode in each cell
     #[arg(long, value_name = "N", default_value_t = IOS, value_parser = clap::value_parser!(u64).range(1..))]
     ios: u64,
-    /// Also write what each mode came to in each cell
+    /// Also write the results of each mode in each cell to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Run nothing, but write each cell into this directory as a scenario for `reap sim`
+    /// Write each cell into this directory as a scenario for `reap sim`, and run nothing else
     #[arg(long, value_name = "DIR")]
     scenarios: Option<PathBuf>,
 }
@@ -109,8 +111,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Logarithm of C · Lⁿ. `DelayExponent::cost` is the (1 + n)th root of it, as a logarithm.
-    fn cost(&self) -> f64 {
+    /// Logarithm of C · Lⁿ. [`DelayExponent::cost`] is this divided by 1 + n.
+    fn log_cost(&self) -> f64 {
         DelayExponent::DEFAULT.cost(self.cpu as f32, self.latency as f32) as f64
             * (1.0 + f64::from(DelayExponent::DEFAULT.get()))
     }
@@ -119,15 +121,18 @@ impl Figures {
 /// Comparison of `adaptive` with the fixed modes in a cell.
 struct Verdict<'a> {
     cell: &'a Cell,
+    /// Results of `adaptive`.
     own: &'a Figures,
+    /// The fixed mode with the minimum of C · Lⁿ.
     best: Mode,
-    /// R.
+    /// R of `adaptive`.
     regret: f64,
-    /// R of each fixed mode.
+    /// R of each fixed mode, if it took the place of `adaptive`.
     fixed: Vec<f64>,
-    /// IOPS ÷ most IOPS of a fixed mode.
+    /// IOPS ÷ maximum IOPS of the fixed modes.
     rate: f64,
-    /// CPU time ÷ least CPU time of the fixed modes that are as fast; `None`: none is.
+    /// CPU time ÷ minimum CPU time of the fixed modes that are as fast as `adaptive`; `None`: no
+    /// fixed mode is.
     cpu: Option<f64>,
     /// p99 ÷ the lower p99 of `poll` and `interrupt`.
     p99: f64,
@@ -165,7 +170,7 @@ pub fn run(args: &JudgeArgs) -> Result<()> {
         grid.cells()[0]
     );
 
-    // Loads are a share of the IOPS of `poll`, so these are measured first.
+    // Loads are a share of the IOPS of `poll`, which are measured first.
     let capacities = output::each("capacities", &cells, Cell::capacity)
         .into_iter()
         .collect::<Result<Vec<_>, _>>()?;
@@ -201,9 +206,10 @@ pub fn run(args: &JudgeArgs) -> Result<()> {
                 .with_context(|| path.display().to_string())?;
             ensure!(
                 cache.ios == args.ios,
-                "{} is of {} I/Os: delete it, or give --ios {0}",
+                "the results in {} are of --ios {}, not of --ios {}: delete the file, or give the same --ios",
                 path.display(),
-                cache.ios
+                cache.ios,
+                args.ios
             );
             let of = |cell: &Cell| {
                 cache.fixed.get(&cell.to_string()).filter(|list| list.len() == FIXED.len()).cloned()
@@ -240,8 +246,8 @@ pub fn run(args: &JudgeArgs) -> Result<()> {
     Ok(())
 }
 
-/// Runs `mode` in a cell for the time that `ios` I/Os take at the rate of the load, or of `poll`
-/// (`capacity`, in IOPS).
+/// Runs `mode` in a cell for the time that `ios` I/Os take at the cell's load. `capacity`: the IOPS
+/// of `poll`.
 ///
 /// # Errors
 /// The run breaks an invariant, or no I/O completes after the warm-up.
@@ -265,8 +271,8 @@ fn figures(cell: &Cell, mode: Mode, capacity: f64, ios: u64) -> Result<Figures, 
             "{cell} {mode}: no I/O has completed after the warm-up"
         )));
     };
-    // With a rate, time in the backlog counts. In a closed loop there is none, and Little's law
-    // gives the mean.
+    // With a rate, latency includes the delay of a late start. In a closed loop there is no such
+    // delay, and Little's law gives the mean.
     let latency = match cell.kind {
         Kind::Open { .. } => outcome.latency.moments.mean(),
         _ => f64::from(cell.depth * cell.kind.threads()) / outcome.iops().max(1e-3) * 1e9,
@@ -281,14 +287,15 @@ fn figures(cell: &Cell, mode: Mode, capacity: f64, ios: u64) -> Result<Figures, 
     })
 }
 
-/// Compares `own` with the results of [`FIXED`].
+/// Compares `own`, the results of `adaptive`, with `fixed`, the results of [`FIXED`].
 fn verdict<'a>(cell: &'a Cell, own: &'a Figures, fixed: &[Figures]) -> Verdict<'a> {
     let all = || FIXED.iter().zip(fixed);
-    let (&best, least) =
-        all().min_by(|a, b| a.1.cost().total_cmp(&b.1.cost())).expect("there are fixed modes");
+    let (&best, least) = all()
+        .min_by(|a, b| a.1.log_cost().total_cmp(&b.1.log_cost()))
+        .expect("there are fixed modes");
     let fastest = all().map(|(_, figures)| figures.iops).fold(0.0, f64::max);
-    let as_quick = all().filter(|(_, rival)| {
-        rival.iops >= own.iops * REACHED && rival.latency <= own.latency * LATER
+    let as_fast = all().filter(|(_, fixed)| {
+        fixed.iops >= own.iops * MIN_IOPS && fixed.latency <= own.latency * MAX_LATENCY
     });
     let tail = all()
         .filter(|(mode, _)| [Mode::POLL, Mode::INTERRUPT].contains(mode))
@@ -297,15 +304,16 @@ fn verdict<'a>(cell: &'a Cell, own: &'a Figures, fixed: &[Figures]) -> Verdict<'
         cell,
         own,
         best,
-        regret: (own.cost() - least.cost()).exp(),
-        fixed: fixed.iter().map(|figures| (figures.cost() - least.cost()).exp()).collect(),
+        regret: (own.log_cost() - least.log_cost()).exp(),
+        fixed: fixed.iter().map(|figures| (figures.log_cost() - least.log_cost()).exp()).collect(),
         rate: own.iops / fastest,
-        cpu: as_quick.map(|(_, rival)| own.cpu / rival.cpu).reduce(f64::max),
+        cpu: as_fast.map(|(_, fixed)| own.cpu / fixed.cpu).reduce(f64::max),
         p99: own.p99 / tail.fold(f64::MAX, f64::min),
     }
 }
 
-/// The tables: a row for all cells and one per family, then the worst cells.
+/// The tables: `adaptive` in all cells and by family; each fixed mode in all cells; the worst cells
+/// of `adaptive`.
 fn show(verdicts: &[Verdict<'_>]) -> String {
     let mut families: BTreeMap<&str, Vec<&Verdict<'_>>> = BTreeMap::new();
     verdicts
@@ -346,12 +354,12 @@ fn show(verdicts: &[Verdict<'_>]) -> String {
         "> 1.5",
         "rate ÷ best",
         "10th",
-        "CPU ÷ as quick",
+        "CPU ÷ as fast",
         "90th",
         "p99 ÷ best",
         "90th",
     ];
-    // What a user of one fixed mode would give up: the same cells, by mode.
+    // R if one fixed mode were used in all cells, for each fixed mode.
     let by_mode = FIXED.iter().enumerate().map(|(at, mode)| {
         let mut all: Vec<f64> = verdicts.iter().map(|verdict| verdict.fixed[at]).collect();
         all.sort_by(f64::total_cmp);
@@ -376,9 +384,9 @@ fn show(verdicts: &[Verdict<'_>]) -> String {
         [verdict.cell.to_string(), verdict.best.to_string()].into_iter().chain(texts).collect()
     });
     output::table(&headers, 1, rows.map(row))
-        + "\nEach fixed mode instead:\n"
+        + "\nEach fixed mode in place of adaptive:\n"
         + &output::table(&["mode", "R median", "75th", "90th", "worst", "> 1.5"], 1, by_mode)
-        + "\nThe worst:\n"
+        + "\nThe worst cells of adaptive:\n"
         + &output::table(
             &["cell", "best mode", "R", "rate ÷ best", "CPU, µs", "L, µs", "p99 ÷ best"],
             2,

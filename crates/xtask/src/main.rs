@@ -12,10 +12,10 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", arg_required_else_help = true)]
 enum Task {
-    /// The posts' tables: what was published, what the simulator says, and how good its predictions
-    /// are
+    /// Compares figures published on mailing lists with the simulator's, and scores its predictions
     Published(published::PublishedArgs),
-    /// What adaptive gives up against the best fixed mode, in 200 cells of the simulator
+    /// Compares `adaptive` with the best fixed mode in about 200 combinations of machine, device
+    /// and load in the simulator
     Judge(judge::JudgeArgs),
 }
 

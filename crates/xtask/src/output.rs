@@ -8,8 +8,8 @@ use std::thread;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-/// Runs `work` for each item on all CPUs. Returns the results in the order of the items, and prints
-/// progress to stderr.
+/// Runs `work` for each item, on all CPUs in parallel. Returns the results in the order of the
+/// items, and prints progress to stderr.
 pub fn each<T: Sync, R: Send>(what: &str, items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {

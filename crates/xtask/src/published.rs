@@ -1,13 +1,14 @@
 //! `cargo xtask published`: compares figures from mailing-list posts with those of the simulator.
 //!
-//! A *case* is a run: a scenario of this repository in a mode, with the variation of the post. A
-//! *row* is a published figure, and the same figure of a case. A row is *calibrated* if a constant
-//! of the machine or device was chosen by it ([`KNOBS`]), *predicted* if none was (it is then
-//! scored), or shows a *shape* only.
+//! A *post* is a message to a mailing list, numbered 000 to 004. A *case* is a run of a scenario of
+//! this repository in one mode, with the settings that the post varied. A *row* is a published
+//! figure, next to the same figure of a case. A row is *calibrated* if a constant of the machine or
+//! device was fitted to it ([`KNOBS`]); *predicted*, and scored, if no constant was; or shows a
+//! *shape* only.
 //!
-//! The score compares effects: the change that a mechanism (for example posted MSI) makes to a
-//! baseline row of the same machine. Next to it is the score of the same model without the
-//! mechanism:
+//! The score compares effects: an effect is the change that a mechanism (for example posted MSI)
+//! makes to a baseline row of the same machine. Next to the score is the score of the same model
+//! without the mechanism:
 //!
 //! ```text
 //! effect = row with the mechanism ÷ baseline row
@@ -30,7 +31,7 @@ use rows::{HISTOGRAMS, SPECS, Spec, Use};
 /// `cargo xtask published`
 #[derive(Args, Debug)]
 pub struct PublishedArgs {
-    /// Find the calibrated constants by bisection, and print them next to the shipped ones
+    /// Find the calibrated constants by bisection, and print them next to those of the scenarios
     #[arg(long)]
     calibrate: bool,
     /// Seed of all runs, instead of the scenarios' own
@@ -40,21 +41,23 @@ pub struct PublishedArgs {
 
 /// The text below the table: terms, deviations with their reasons, and sources.
 const LEGEND: &str = "\
-calibrate: a constant of the machine or the device was chosen by this row, so it is no evidence for the simulator.
-predict: nothing was chosen for this row; the simulator is judged by it.
+row: post.case.figure. off and on: without and with the post's poller; u4 and u5: io_uring on four and five drives; l4: libaio on four; \
+int: interrupts per second; sum and atomic: many counters per path, and one.
+calibrate: a constant of the machine or the device was fitted to this row, so the row is no evidence for the simulator.
+predict: no constant was fitted to this row; the simulator is judged by it.
 shape: the post says too little about its machine to predict the figure; it is not scored.
 score: |ln(simulated effect ÷ published effect)|; an effect is the row ÷ the row in the last column.
 without: the score of the same model without the mechanism.
 
 Rows that are off, and why:
-003.u5.irq.iops: with the fifth drive each of the others does more, too: the machines or drives of the two runs differ.
+003.u5.irq.iops: in the post the first four drives, too, are faster with the fifth, so its two runs had different machines or drives.
 001.off.4096.int: the model has one service time for both block sizes.
-001.on.4096.int: the post's poller is interrupted again on a saturated CPU; by the contract it is not.
-002.five.delay.8-15: the tail of late polls is shorter than the post's.
-001.fast.on.int: the poller saves interrupts and CPU here, but fewer than the post's.
+001.on.4096.int: the post's poller is interrupted again on a saturated CPU; in the model the interrupt is masked while the poller runs.
+002.five.delay.8-15: unexplained; the tail of late polls is shorter than the post's.
+001.fast.on.int: unexplained; the poller saves interrupts and CPU, but fewer than in the post.
 
-Chosen while the predictions were known: hidden_coalescing of post-003-uring; machine.interrupts.notify and percent of post-003-libaio; \
-thread.cold of bare-metal.
+Not blind: these constants were set after their effect on the predicted rows was known: hidden_coalescing of post-003-uring; \
+machine.interrupts.notify and percent of post-003-libaio; thread.cold of bare-metal.
 
 000: Ming Lei, 12 November 2019, \"[PATCH 2/2] nvme-pci: poll IO after batch submission for multi-mapping queue\"
      http://lists.infradead.org/pipermail/linux-nvme/2019-November/
@@ -94,7 +97,11 @@ pub fn run(args: &PublishedArgs) -> Result<()> {
         });
         print!(
             "{}",
-            output::table(&["file", "constant", "by row", "shipped", "found", "row then"], 3, rows)
+            output::table(
+                &["file", "constant", "fitted to", "shipped", "found", "error with found"],
+                3,
+                rows
+            )
         );
         return Ok(());
     }
@@ -185,7 +192,7 @@ pub struct Row {
     pub simulated: f64,
     /// Unit of both.
     pub unit: &'static str,
-    /// Whether it is calibrated, predicted, or only a shape.
+    /// Whether the row is calibrated, predicted, or only a shape.
     pub used: Use,
     /// `Some` for a prediction.
     pub score: Option<Score>,
@@ -216,14 +223,15 @@ pub fn rows<'a>(outcome: &dyn Fn(&str) -> Option<&'a Outcome>) -> Vec<Row> {
     SPECS.iter().filter_map(|spec| row(spec, outcome)).collect()
 }
 
-/// Total variation distance of a histogram: half the sum of the absolute differences of shares.
-/// Buckets that were not published count as one. 0: equal; 1: disjoint. `None`: no such histogram.
+/// Total variation distance of a histogram: half the sum of the absolute differences of shares; 0:
+/// equal, 1: disjoint. The buckets that were not published are merged into one bucket. `None`:
+/// there is no such histogram.
 pub fn total_variation(rows: &[Row], histogram: &str) -> Option<f64> {
     let is_bucket =
         |row: &&Row| row.id.strip_prefix(histogram).is_some_and(|rest| rest.starts_with('.'));
     let buckets: Vec<&Row> = rows.iter().filter(is_bucket).collect();
     let sum = |figure: fn(&Row) -> f64| buckets.iter().map(|row| figure(row)).sum::<f64>();
-    // Buckets that were not published: the difference of what remains of both.
+    // The merged bucket: its shares are what the other buckets leave.
     let rest = (sum(|row| row.published) - sum(|row| row.simulated)).abs();
     let distance = (sum(|row| (row.published - row.simulated).abs()) + rest) / 2.0;
     (!buckets.is_empty()).then_some(distance)

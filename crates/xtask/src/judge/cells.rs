@@ -1,5 +1,6 @@
-//! Cells, in which modes are compared: a machine, as a list of what its operations cost, a device,
-//! and a load. [`Grid::known`] is the set on which constants were chosen.
+//! Cells, in which modes are compared. A cell is a machine (a price list: what each operation
+//! costs), a device, and a load. [`Grid::known`] is the set of cells on which the constants of
+//! `adaptive` were chosen.
 
 use std::fmt;
 
@@ -15,12 +16,12 @@ pub const LOADS: [u32; 3] = [10, 50, 90];
 /// Queue depths of closed loops of the known set.
 pub const CLOSED_DEPTHS: [u32; 4] = [1, 8, 32, 128];
 
-/// What the operations of a machine cost (its price list), with a name.
+/// A price list: what the operations of a machine cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prices {
     /// The name in tables.
     pub name: String,
-    /// The list.
+    /// The prices.
     pub costs: Costs,
 }
 
@@ -35,7 +36,7 @@ pub enum Kind {
     },
     /// Closed loop: always as many I/Os in flight as the queue depth.
     Closed,
-    /// Closed loop in which the thread computes after each wait, while I/Os in flight continue.
+    /// Closed loop in which the thread computes after each wait. I/Os in flight continue meanwhile.
     Think {
         /// Computing time.
         think: Nanos,
@@ -49,7 +50,7 @@ pub enum Kind {
     File(ShippedJob),
 }
 
-/// A job file in `jobs/`; every set has them.
+/// A job file in `jobs/`. Every set of cells has the same job files, [`JOBS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShippedJob {
     /// The name in cells.
@@ -150,7 +151,8 @@ impl fmt::Display for Cell {
 }
 
 impl Cell {
-    /// Whether the words of its name include one of each group, as `[["vm"], ["qd=1", "qd=32"]]`.
+    /// Whether the cell's name has at least one word of each group, such as `[["vm"], ["qd=1",
+    /// "qd=32"]]`.
     pub fn is_named(&self, groups: &[Vec<String>]) -> bool {
         let name = self.to_string();
         groups.iter().all(|group| group.iter().any(|word| name.split(' ').any(|own| own == word)))
@@ -179,7 +181,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// The set that constants were chosen on: 204 cells.
+    /// The set on which the constants of `adaptive` were chosen: 204 cells.
     pub fn known() -> Grid {
         let (short, long) = (Nanos::from_micros(10), Nanos::from_micros(100));
         Grid {
@@ -201,7 +203,7 @@ impl Grid {
         }
     }
 
-    /// All cells; those that differ only in the load are next to each other.
+    /// All cells; cells that differ only in the load are next to each other.
     pub fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         for costs in &self.costs {
@@ -241,8 +243,7 @@ pub fn ships(name: &str) -> bool {
 pub fn drawn(seed: u64) -> Profile {
     let mut rng = SplitMix64::seed_from_u64(seed);
     let mut within = |low: u64, high: u64| low + rng.next_u64() % (high - low);
-    // One of five magnitudes, each twice the one before and equally likely: 5, 10, 20, 40 or 80 µs.
-    // Random low bits are added to it.
+    // 5, 10, 20, 40 or 80 µs with the same probability, ORed with a random number below 5,000 ns.
     let base = 5_000u64 << within(0, 5) | within(0, 5_000);
     let read = Service {
         base: Nanos(base),

@@ -1,5 +1,5 @@
-//! Writes a cell as a scenario file. The judge runs that file, so that a user can run any cell
-//! alone with `reap sim`.
+//! Writes a cell as a scenario file. `cargo xtask judge` runs the scenario of that file, so that a
+//! user can run any single cell with `reap sim`.
 
 use toml::{Table, Value};
 use workload::fio::Environment;
@@ -12,12 +12,12 @@ use sim::{Costs, Scenario, SimError, file};
 /// I/Os of the run that measures the capacity.
 const CAPACITY_IOS: u64 = 20_000;
 
-/// An environment without files: cells include none.
+/// An environment without files: cells do not include files.
 struct Nothing;
 
 impl Environment for Nothing {
     fn include(&self, _from: &str, path: &str) -> Result<(String, Vec<u8>), String> {
-        Err(format!("a cell names no file, and not {path}"))
+        Err(format!("a cell includes no file, but this one includes {path}"))
     }
 
     fn variable(&self, _name: &str) -> Option<String> {
@@ -26,8 +26,8 @@ impl Environment for Nothing {
 }
 
 impl Cell {
-    /// IOPS of `poll`. For an open loop it is measured in a closed loop, and is the same for every
-    /// load.
+    /// IOPS of `poll`. For an open loop they are measured in a closed loop, and are the same for
+    /// every load.
     ///
     /// # Errors
     /// The run breaks an invariant.
@@ -37,7 +37,7 @@ impl Cell {
         cell.scenario(Mode::POLL, 0.0, CAPACITY_IOS, 1)?.run().map(|outcome| outcome.iops())
     }
 
-    /// The scenario of the cell with `ios` I/Os. `capacity`: IOPS of which the load is a share.
+    /// The scenario of the cell with `ios` I/Os. `capacity`: the IOPS of which the load is a share.
     ///
     /// # Errors
     /// A profile or price cannot be written to a file.
@@ -52,7 +52,7 @@ impl Cell {
         let read = file::read(&self.to_string(), &text, &Nothing)
             .map_err(|error| SimError::Unfit(error.to_string()))?;
         let mut scenario = Scenario { mode, ..read.scenario };
-        // Copying data affects no figure, and takes half of the time.
+        // Data are not copied: that would affect no result, and take half of the time.
         scenario.devices.iter_mut().for_each(|device| device.config.profile.moves_data = false);
         Ok(scenario)
     }
@@ -67,7 +67,7 @@ impl Cell {
         let mut file = Table::new();
         file.insert("title".into(), self.to_string().into());
         file.insert("seed".into(), integer(seed)?);
-        // `ios` in a scenario is per thread.
+        // In a scenario file `ios` is per thread.
         file.insert("ios".into(), integer((ios / u64::from(threads)).max(1))?);
         file.insert(
             "machine".into(),

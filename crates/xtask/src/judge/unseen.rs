@@ -1,8 +1,9 @@
-//! A set of cells on which no constant was chosen: it is drawn from a seed.
+//! A set of cells on which no constant of `adaptive` was chosen: it is drawn from a seed.
 //!
-//! It has six devices with one to three modes of service time, of which two drift, two alternate
-//! between phases, and two have a write cache that is fast until it is full; two price lists
-//! between the built-in ones; and queue depths and loads that the known set does not have.
+//! The set has six devices with one to three modes of service time: the service times of two
+//! devices drift, those of two alternate between phases, and two devices have a write cache that is
+//! fast until it is full. It has two price lists between the built-in ones, and queue depths and
+//! loads that the known set does not have.
 
 use emu::{Profile, Service};
 use rand_xoshiro::SplitMix64;
@@ -15,7 +16,7 @@ use sim::{Costs, SimError};
 /// Number of queue depths and of loads that are drawn.
 const DEPTHS: usize = 3;
 const DRAWN_LOADS: usize = 2;
-/// Makes these random numbers independent of others with the same seed.
+/// Makes these random numbers independent of other random numbers with the same seed.
 const SALT: u64 = 0x756e_7365_656e;
 
 /// Random numbers.
@@ -27,7 +28,7 @@ impl Draws {
         low + self.0.next_u64() % (high - low)
     }
 
-    /// A number in `low..high`, uniform in the logarithm.
+    /// A number in `low..high`, whose logarithm is uniform.
     fn log(&mut self, low: f64, high: f64) -> u64 {
         let part = self.within(0, 1 << 20) as f64 / f64::from(1 << 20);
         (low * (high / low).powf(part)) as u64
@@ -52,7 +53,7 @@ impl Draws {
     }
 }
 
-/// Behaviour over time that a fixed distribution does not have.
+/// How a device's service times change over time.
 #[derive(Clone, Copy)]
 enum Trait {
     /// Service time drifts.
@@ -122,8 +123,7 @@ fn profile(rng: &mut Draws, name: String, one: Trait) -> Profile {
             (read.tail_ppm, read.tail, read.tail_run) =
                 (rng.within(20, 400) as u32 * 1_000, longer(rng), rng.log(20.0, 500.0) as u32);
         }
-        // Half of the commands find the cache full, in at least two runs with the fewest I/Os that
-        // a cell has.
+        // Half of the commands find the cache full, at least twice in the shortest run of a cell.
         Trait::Cliff => {
             (read.tail_ppm, read.tail, read.tail_run) =
                 (500_000, longer(rng), rng.log(500.0, 1_500.0) as u32);
@@ -139,7 +139,8 @@ fn profile(rng: &mut Draws, name: String, one: Trait) -> Profile {
     Profile { name, read, write, flush, channels, bandwidth, ..Profile::optane() }
 }
 
-/// A price list between the built-in ones: each price at `part` of the distance in its logarithm.
+/// A price list between the two built-in ones: the logarithm of each price is at the fraction
+/// `part` of the distance.
 fn between(part: f64) -> Result<Costs, SimError> {
     let table = |costs: Costs| {
         toml::Table::try_from(costs).map_err(|error| SimError::Unfit(error.to_string()))
@@ -157,7 +158,7 @@ fn between(part: f64) -> Result<Costs, SimError> {
             else {
                 continue;
             };
-            // 0 has no logarithm: interpolate linearly.
+            // A price of 0 has no logarithm, and is interpolated linearly.
             let way = |less: f64, more: f64| {
                 if less > 0.0 { less * (more / less).powf(part) } else { more * part }
             };

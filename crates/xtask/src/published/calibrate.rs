@@ -1,5 +1,5 @@
-//! The calibrated constants. Each is found by bisection on one published row, so that anyone can
-//! repeat the calibration.
+//! The calibrated constants. Each constant is fitted to one published row by bisection, so that
+//! anyone can repeat the calibration.
 
 use units::Nanos;
 
@@ -7,38 +7,39 @@ use super::cases::{self, CASES};
 use super::rows::SPECS;
 use sim::{Costs, Scenario, SimError};
 
-/// Rounds over all constants of a file, since each depends on the others.
+/// How often the constants of a file are fitted one after the other, since each depends on the
+/// others.
 const SWEEPS: u32 = 3;
 
-/// A constant of the machine or the device that was chosen by a published row.
+/// A constant of the machine or the device that is fitted to a published row.
 #[derive(Clone, Copy, Debug)]
 pub struct Knob {
     /// Its key in the scenario file.
     pub key: &'static str,
     /// The scenario file.
     pub file: &'static str,
-    /// The row that determines it.
+    /// The row to which the constant is fitted.
     pub row: &'static str,
     /// Search range: plausible values for such hardware.
     pub range: (u64, u64),
-    /// Reads it from a scenario.
+    /// Reads the constant from a scenario.
     pub get: fn(&Scenario) -> u64,
-    /// Sets it in a scenario.
+    /// Sets the constant in a scenario.
     pub set: fn(&mut Scenario, u64),
 }
 
 /// Result of the calibration of a constant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
-    /// Its file and key.
+    /// File and key of the constant.
     pub knob: (&'static str, &'static str),
-    /// The row that determines it.
+    /// The row to which the constant is fitted.
     pub row: &'static str,
     /// The value in the shipped file.
     pub shipped: u64,
     /// The value that fits best.
     pub found: u64,
-    /// Simulated ÷ published row with that value.
+    /// Simulated ÷ published row, with the value `found`.
     pub ratio: f64,
 }
 
@@ -116,8 +117,8 @@ impl Knob {
         Ok((self.get)(&cases::scenario(self.file)?))
     }
 
-    /// Simulated ÷ published row with this value. `others`: values of the constants of the file, by
-    /// their index in [`KNOBS`].
+    /// Simulated ÷ published row with this value of the constant. `others`: values of the other
+    /// constants, by index in [`KNOBS`].
     ///
     /// # Errors
     /// The run fails.
@@ -176,8 +177,8 @@ pub fn calibrate(file: &str) -> Result<Vec<Found>, SimError> {
     Ok(found)
 }
 
-/// The value of `knob` with which the simulated row is nearest to the published one. The simulated
-/// row must only increase or only decrease with the value. `others`: as in [`Knob::ratio`].
+/// The value of `knob` with which the simulated row is closest to the published row. The simulated
+/// row must be monotonic in the value. `others`: as in [`Knob::ratio`].
 fn bisect(knob: &Knob, others: &[(usize, u64)]) -> Result<u64, SimError> {
     let (mut low, mut high) = knob.range;
     // Whether the simulated row increases with the value.

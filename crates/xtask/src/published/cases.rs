@@ -1,4 +1,5 @@
-//! The runs for the rows: scenarios of this repository, and what each post varied.
+//! Simulator runs that reproduce figures published in posts to mailing lists. [`super::LEGEND`]
+//! lists the posts, 000 to 004; each scenario file describes its post.
 
 use completion::Mode;
 use workload::fio::{Environment, Nothing};
@@ -7,17 +8,17 @@ use workload::{BlockSizes, PerOp, Rate};
 use sim::file::{self, FileError};
 use sim::{DeviceSpec, JobSpec, Scenario};
 
-/// A run.
+/// A run of a scenario, as the post varied it.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// The name that rows use.
+    /// The name by which rows refer to the case.
     pub name: &'static str,
     /// The scenario file in `scenarios/`.
     pub file: &'static str,
     /// The completion mode.
     pub mode: &'static str,
-    /// Further changes to the scenario.
-    pub twist: fn(&mut Scenario),
+    /// Changes the scenario as the post did, besides the mode.
+    pub change: fn(&mut Scenario),
 }
 
 /// The scenario files.
@@ -35,29 +36,33 @@ const fn case(
     name: &'static str,
     file: &'static str,
     mode: &'static str,
-    twist: fn(&mut Scenario),
+    change: fn(&mut Scenario),
 ) -> Case {
-    Case { name, file, mode, twist }
+    Case { name, file, mode, change }
 }
 
 const FAST: &str = "post-001-fast.toml";
 const URING: &str = "post-003-uring.toml";
 const LIBAIO: &str = "post-003-libaio.toml";
 
-/// All runs.
+/// All cases.
 pub const CASES: &[Case] = &[
+    // A drive that coalesces interrupts; `check`: the patch, which polls after each doorbell.
     case("000.irq", "post-000.toml", "interrupt", as_it_is),
     case("000.irq.110k", "post-000.toml", "interrupt", |s| rate(s, 110_000)),
     case("000.check", "post-000.toml", "interrupt+submit-check", as_it_is),
+    // blk-iopoll off and on, by block size; `fast`: the post's second machine.
     case("001.off.512", "post-001.toml", "threaded", as_it_is),
     case("001.off.4096", "post-001.toml", "threaded", |s| block(s, 4096)),
     case("001.on.512", "post-001.toml", "irq-poll", as_it_is),
     case("001.on.4096", "post-001.toml", "irq-poll", |s| block(s, 4096)),
     case("001.fast.off", FAST, "threaded", as_it_is),
     case("001.fast.on", FAST, "irq-poll", as_it_is),
+    // irq_poll with one queue, five queues, and queue depth 1024.
     case("002.one", "post-002.toml", "irq-poll", as_it_is),
     case("002.five", "post-002.toml", "irq-poll", five_queues),
     case("002.deep", "post-002.toml", "irq-poll", deep),
+    // Posted MSI: `u4` and `u5` are io_uring on four and five drives, `l4` is libaio on four.
     case("003.u4.polled", URING, "poll", as_it_is),
     case("003.u4.irq", URING, "interrupt", as_it_is),
     case("003.u4.posted", URING, "posted", as_it_is),
@@ -66,8 +71,9 @@ pub const CASES: &[Case] = &[
     case("003.u5.posted", URING, "posted", another_drive),
     case("003.l4.irq", LIBAIO, "interrupt", as_it_is),
     case("003.l4.posted", LIBAIO, "posted", as_it_is),
+    // Multipath policy `queue-depth`: the sum of a counter per hardware queue, and one counter.
     case("004.sum", "post-004.toml", "interrupt", as_it_is),
-    case("004.atomic", "post-004.toml", "interrupt", one_counter),
+    case("004.atomic", "post-004.toml", "interrupt", counter_per_controller),
 ];
 
 impl Case {
@@ -76,13 +82,13 @@ impl Case {
     /// # Errors
     /// Never for [`CASES`]: tests read them all.
     pub fn scenario(&self) -> Result<Scenario, FileError> {
-        scenario(self.file).map(|scenario| self.of(scenario))
+        scenario(self.file).map(|scenario| self.apply_to(scenario))
     }
 
-    /// Applies the case's mode and variation to another scenario.
-    pub(super) fn of(&self, mut scenario: Scenario) -> Scenario {
+    /// Applies the case's mode and change to a scenario.
+    pub(super) fn apply_to(&self, mut scenario: Scenario) -> Scenario {
         scenario.mode = self.mode.parse::<Mode>().unwrap_or(scenario.mode);
-        (self.twist)(&mut scenario);
+        (self.change)(&mut scenario);
         scenario
     }
 }
@@ -96,7 +102,7 @@ pub fn scenario(name: &str) -> Result<Scenario, FileError> {
     read(name, text)
 }
 
-/// Reads `text` in place of a file of this repository.
+/// Parses `text` as the contents of the file `name` in `scenarios/`.
 pub(super) fn read(name: &str, text: &str) -> Result<Scenario, FileError> {
     Ok(file::read(&format!("scenarios/{name}"), text, &Shipped)?.scenario)
 }
@@ -127,14 +133,14 @@ fn as_it_is(_: &mut Scenario) {}
 /// Sets a constant rate in I/Os per second.
 fn rate(scenario: &mut Scenario, iops: u64) {
     for spec in &mut scenario.jobs {
-        spec.job.rate = PerOp::both(Some(Rate::Iops(iops)));
+        spec.job.rate = PerOp::all(Some(Rate::Iops(iops)));
     }
 }
 
 /// Sets the block size.
 fn block(scenario: &mut Scenario, bytes: u64) {
     for spec in &mut scenario.jobs {
-        spec.job.block = PerOp::both(BlockSizes::fixed(bytes));
+        spec.job.block = PerOp::all(BlockSizes::fixed(bytes));
     }
 }
 
@@ -173,8 +179,8 @@ fn deep(scenario: &mut Scenario) {
 }
 
 /// Multipath policy `queue-depth` with one counter per controller.
-fn one_counter(scenario: &mut Scenario) {
+fn counter_per_controller(scenario: &mut Scenario) {
     for paths in scenario.jobs.iter_mut().filter_map(|spec| spec.paths.as_mut()) {
-        paths.study = Some(sim::DepthCounter::Controller);
+        paths.choice_only = Some(sim::DepthCounter::Controller);
     }
 }

@@ -1,4 +1,4 @@
-//! The published figures, and how each is computed from a run.
+//! The published figures, and how each figure is computed from the outcome of a simulator run.
 
 use std::ops::Range;
 
@@ -9,12 +9,13 @@ use workload::Histogram;
 /// What a row is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// A constant of the simulator was chosen so that this row fits.
+    /// A constant of the simulator was fitted to this row.
     Calibrate,
-    /// The simulator predicts it, and the prediction is scored.
+    /// The simulator predicts the row, and the prediction is scored.
     Predict,
-    /// The row is shown beside the simulated one, but not scored, since the post says too little
-    /// about its machine: only the order of such rows, or the shape of their histogram, must agree.
+    /// The row is shown next to the simulated figure, but not scored, since the post says too
+    /// little about its machine: only the order of such rows, or the shape of their histogram, must
+    /// agree.
     Shape,
 }
 
@@ -36,13 +37,13 @@ pub struct Spec {
     pub id: &'static str,
     /// The post's value.
     pub published: f64,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: &'static str,
     /// How the row is used.
     pub used: Use,
-    /// The case that it is computed from.
+    /// The case from whose outcome the simulated value is computed.
     pub case: &'static str,
-    /// Computes it from the outcome.
+    /// Computes the simulated value.
     pub figure: fn(&Outcome) -> f64,
     /// For predictions: the baseline.
     pub against: Option<Against>,
@@ -151,8 +152,9 @@ fn taken(o: &Outcome, from: u64, to: u64) -> f64 {
     share_in(&o.per_cycle, from..to)
 }
 
-/// The rows whose names begin with one of these are a published histogram. A test requires its
-/// total variation from the simulated one to be below 0.05 ([`super::total_variation`]).
+/// For each of these, the rows whose names begin with it are a published histogram. A test requires
+/// its total variation from the simulated histogram to be at most 0.05
+/// ([`super::total_variation`]).
 pub const HISTOGRAMS: [&str; 4] =
     ["002.one.delay", "002.five.delay", "002.one.completions", "002.deep.completions"];
 
@@ -177,7 +179,7 @@ pub const SPECS: &[Spec] = &[
     row("001.on.4096.iops", 30_231.0, "IOPS", Shape, "001.on.4096", iops),
     row("001.on.4096.int", 1_200.0, "1/s", Shape, "001.on.4096", interrupts),
     row("001.on.4096.per_int", 25.0, "I/Os", Shape, "001.on.4096", per_interrupt),
-    // "They perform identically", and with the poller on with less CPU, of which the post gives no
+    // "They perform identically": with the poller the CPU usage is lower, but the post gives no
     // figure.
     row("001.fast.off.iops", 50e3, "IOPS", Shape, "001.fast.off", iops),
     row("001.fast.off.int", 55e3, "1/s", Shape, "001.fast.off", interrupts),
@@ -256,8 +258,8 @@ pub const SPECS: &[Spec] = &[
         "003.l4.irq.int",
         "003.l4.irq",
     ),
-    // `queue-depth` with a counter by hardware queue, which the choice of a path adds up ("sum"),
-    // and with one counter by path ("atomic").
+    // `queue-depth` with a counter per hardware queue, which the choice of a path adds up ("sum"),
+    // and with one counter per controller ("atomic").
     row("004.sum.path", 46.147, "µs", Calibrate, "004.sum", path),
     row("004.atomic.path", 0.456, "µs", Shape, "004.atomic", path),
     predicted("004.sum.slat", 78.35, "µs", "004.sum", slat, "004.sum.path", "004.atomic"),

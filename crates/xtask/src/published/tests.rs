@@ -168,7 +168,7 @@ fn every_scenario_number_matters() {
             let scenario = cases::read(name, text).unwrap_or_else(|error| panic!("{error}"));
             let most = Nanos::from_millis(if scenario.devices.len() > 1 { 2 } else { 200 });
             let outcomes: Vec<_> = cases()
-                .map(|case| (case.name, shortened(&case.of(scenario.clone()), most)))
+                .map(|case| (case.name, shortened(&case.apply_to(scenario.clone()), most)))
                 .collect();
             let of = |case: &str| {
                 outcomes.iter().find(|(name, _)| *name == case).map(|(_, outcome)| outcome)

@@ -43,7 +43,10 @@ fn malformed_list_names_its_line() {
         ("", "first line"),
         ("fio version 1 iolog\n", "version 1"),
         ("fio version 2 iolog\n/d add\n", "no I/O"),
-        ("fio version 2 iolog\n/d read 0 1\n", "list:2: no line before this one adds the file '/d'"),
+        (
+            "fio version 2 iolog\n/d read 0 1\n",
+            "list:2: no line before this one adds the file '/d'",
+        ),
         ("fio version 2 iolog\n/d add\n/d eat 0 1\n", "list:3: 'eat' is not one of"),
         ("fio version 2 iolog\n/d add\n/d read x 1\n", "'x' is not a number"),
         ("fio version 3 iolog\n/d add\n", "'/d' is not a number"),

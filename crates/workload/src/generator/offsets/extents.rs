@@ -248,9 +248,11 @@ fn cursor(
 
 /// The error for an extent smaller than one block.
 fn no_room(job: &Job, offset: u64, room: u64, target: TargetSize, block: u64) -> JobError {
-    let device = target.bytes;
-    let used = format!("{room} bytes from offset {offset} of a device of {device} bytes");
-    JobError::of(job, format!("{used}: less than one block of {block} bytes"))
+    let why = format!(
+        "from offset {offset} it uses {room} bytes of a device of {} bytes, less than one block of {block} bytes",
+        target.bytes
+    );
+    JobError::of(job, why)
 }
 
 /// Checks that `bytes` is a multiple of the logical block size.

@@ -48,14 +48,14 @@ impl Op {
         }
     }
 
-    /// Whether it transfers the contents of blocks: Read and Write. Compare does not: the data that
-    /// it moves to the device is only compared with them.
+    /// Whether it is Read or Write: the contents of blocks are transferred. Compare has a data
+    /// buffer too, but only compares it with the blocks.
     pub fn transfers_blocks(self) -> bool {
         matches!(self, Op::Read | Op::Write)
     }
 
-    /// Whether it changes the blocks' contents. Executed late, after another write to the same
-    /// blocks, it destroys newer data.
+    /// Whether it changes the blocks' contents. If the controller executes it late, after a newer
+    /// write to the same blocks, it destroys the newer data.
     pub fn changes_blocks(self) -> bool {
         matches!(self, Op::Write | Op::WriteZeroes | Op::Deallocate | Op::WriteUncorrectable)
     }
@@ -89,12 +89,13 @@ impl Class {
 
     /// The class of an index from [`Class::index`].
     pub fn from_index(index: u8) -> Class {
-        // An index out of range must not panic: it comes back from a packed token.
+        // Limited, not asserted: the index may be unpacked from a 64-bit token, and an invalid one
+        // must not panic.
         Class(index.min(Self::COUNT as u8 - 1))
     }
 
-    /// The largest size of the class in bytes. The last band has no upper limit and counts as 1
-    /// MiB, a class that does not depend on the size as 512.
+    /// The largest size of the class in bytes: 1 MiB for the last band, which has no upper limit,
+    /// and 512 for a class that does not depend on the size.
     pub fn most_bytes(self) -> u32 {
         if usize::from(self.0) >= Self::SIZELESS {
             // Never 0: callers use it as a weight.

@@ -32,14 +32,14 @@ type Run<P> = fn(&mut Controller<P>, Nanos, &Sqe) -> Outcome;
 /// Builds a log page.
 type LogPage<P> = fn(&Controller<P>, Nanos, &GetLogPage) -> Vec<u8>;
 
-/// Fails with Do Not Retry.
+/// The error `status`, with Do Not Retry.
 fn refuse(status: Status) -> Outcome {
     Err(status.with_dnr())
 }
 
 impl<P: Port> Controller<P> {
-    /// Fetches and executes at most `limit` admin commands, while there is room for their entries
-    /// (an Abort may post two). Returns their number.
+    /// Fetches and executes at most `limit` admin commands, while the completion queue has room for
+    /// their entries (an Abort may post two). Returns the number of commands.
     #[inline(never)]
     pub(crate) fn fetch_admin(&mut self, now: Nanos, limit: u32) -> u32 {
         for n in 0..limit {
@@ -66,7 +66,7 @@ impl<P: Port> Controller<P> {
             // FUSE and PSDT must be zero: no fused commands, and no SGLs for admin commands over
             // PCIe (Base 4.1.1).
             _ if sqe.flags != 0 => refuse(Status::INVALID_FIELD),
-            // Accepted: it completes when an event occurs, possibly never.
+            // The request is accepted: it completes when an event occurs, which may be never.
             opcode::admin::ASYNC_EVENT_REQUEST if self.events.request(sqe.cid()) => return,
             _ => self.admin(now, sqe),
         };
@@ -124,7 +124,8 @@ impl<P: Port> Controller<P> {
             opcode::admin::GET_FEATURES => {
                 |controller, _, sqe| controller.get_features(&GetFeatures::from_sqe(sqe))
             }
-            // Reached only if the limit (AERL) is exceeded; others are not completed here.
+            // This is reached only if the limit (AERL) is exceeded: accepted requests are not
+            // completed here.
             opcode::admin::ASYNC_EVENT_REQUEST => |_, _, _| Err(Status::ASYNC_EVENT_LIMIT_EXCEEDED),
             opcode::admin::KEEP_ALIVE => |controller, now, _| {
                 controller.restart_keep_alive(now);
@@ -176,7 +177,8 @@ impl<P: Port> Controller<P> {
     }
 
     fn create_sq(&mut self, command: &CreateSq) -> Outcome {
-        // Checked before the identifier, as the two cases have different status codes.
+        // The completion queue is checked before the identifier: the two errors have different
+        // status codes.
         if command.cq == QueueId::ADMIN || self.queues.cq(command.cq).is_none() {
             return refuse(Status::COMPLETION_QUEUE_INVALID);
         }
@@ -193,8 +195,7 @@ impl<P: Port> Controller<P> {
     /// aligned memory.
     fn check_ring(&self, entries: u32, contiguous: bool, addr: u64) -> Result<(), Status> {
         let cc = self.cc;
-        // A host that enables the controller with CC.IOSQES = 0 is allowed to do so until it
-        // creates an I/O queue.
+        // A host may leave CC.IOSQES at 0 until it creates an I/O queue.
         let sizes = (cc.iosqes(), cc.iocqes()) == (Sqe::SIZE_LOG2, Cqe::SIZE_LOG2);
         if !sizes || entries < 2 || entries > self.config.queue_entries {
             return Err(Status::INVALID_QUEUE_SIZE.with_dnr());
@@ -214,7 +215,7 @@ impl<P: Port> Controller<P> {
         if queue == QueueId::ADMIN || self.queues.sq(queue).is_none() {
             return refuse(Status::INVALID_QUEUE_ID);
         }
-        // Complete them before the queue is gone: their entries carry its SQHD.
+        // The commands are completed before the queue is removed: their entries carry its SQHD.
         for command in self.commands.remove_all(queue) {
             self.finish(now, &command, Some(Status::ABORTED_SQ_DELETION));
         }
@@ -258,12 +259,12 @@ impl<P: Port> Controller<P> {
         Abort::ABORTED
     }
 
-    /// Completes the Abort first; the command's entry follows.
+    /// Lets the Abort complete first, and schedules the aborted command's entry for later.
     fn abort_later(&mut self, now: Nanos, command: Abort) -> u32 {
         let Some((slot, order)) = self.commands.mark_aborted(command.sq, command.cid) else {
             return Abort::NOT_ABORTED;
         };
-        // The entry for its original completion time finds no command and is ignored.
+        // When the original completion time comes, no command with this order is found.
         self.schedule.push(Due { at: now + AbortOrder::LATER, order, slot });
         Abort::ABORTED
     }
@@ -303,7 +304,7 @@ impl<P: Port> Controller<P> {
         // A host may ask for more than the page has; the rest reads as zeroes.
         bytes.resize(command.len as usize, 0);
         self.send(&bytes, command.data)?;
-        // Cleared only after the page was copied: otherwise an error would lose the entries.
+        // Entries are removed only after the page was copied: otherwise an error would lose them.
         if command.lid == lid::CROSS_CONTROLLER_RESET
             && command.lsp & CrossResetEntry::REMOVE_COMPLETED != 0
         {
@@ -545,7 +546,7 @@ impl<P: Port> Controller<P> {
             }
             // Disabling the cache flushes it first (Base 5.1.25.1.4).
             fid::VOLATILE_WRITE_CACHE if value & 1 == 0 => self.store.flush(Nsid::ALL)?,
-            // Accepted without effect: AWUN and AWUPF are both one block.
+            // Write Atomicity is accepted without effect: AWUN and AWUPF are both one block.
             fid::WRITE_ATOMICITY => {
                 value =
                     WriteAtomicity::new().with_dn(WriteAtomicity::from_bits(value).dn()).into_bits()

@@ -15,8 +15,8 @@ pub enum PendingBit {
     /// if the host has consumed all entries in the meantime. This is QEMU's behaviour
     /// (`msix_notify` sets the bit, and `nvme_irq_deassert` does not clear it for MSI-X).
     Kept,
-    /// No Pending bit: the message is lost, and unmasking sends none. A host that does not poll the
-    /// queue after unmasking waits for an interrupt that never comes.
+    /// There is no Pending bit: the message is lost, and unmasking sends none. A host that does not
+    /// poll the queue after unmasking waits for an interrupt that never comes.
     Absent,
 }
 
@@ -35,15 +35,15 @@ impl PendingBit {
 /// entries, or deferred abort).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AbortOrder {
-    /// Before its Abort command.
+    /// The command completes before its Abort command.
     #[default]
     Before,
-    /// After its Abort command, which reports an immediate abort.
+    /// The command completes after its Abort command, which reports an immediate abort.
     After,
-    /// After its Abort command, which reports no immediate abort; the command still completes as
-    /// aborted.
+    /// The command completes as aborted, after its Abort command, which reports no immediate abort.
     Deferred,
-    /// At its normal time and with its normal status; the Abort reports that it was not aborted.
+    /// The command completes at its normal time and with its normal status; the Abort reports that
+    /// the command was not aborted.
     Never,
 }
 
@@ -70,7 +70,7 @@ pub enum Fetch {
     Late,
     /// When the command is fetched.
     Early,
-    /// Either of them, chosen per command by the controller's seed.
+    /// Late or early, chosen per command by the controller's seed.
     Mixed,
 }
 

@@ -31,11 +31,11 @@ pub struct Config {
     pub ana: Option<Ana>,
     /// I/O queue pairs offered by feature 07h: 1 to 128.
     pub queue_pairs: u16,
-    /// Most entries of an I/O queue: 2 to 65,536 (CAP.MQES + 1).
+    /// Maximum entries of an I/O queue: 2 to 65,536 (CAP.MQES + 1).
     pub queue_entries: u32,
     /// Interrupt vectors, at least 1. Vector 0 is that of the admin queue and may be shared.
     pub vectors: u16,
-    /// Most bytes of one command (MDTS), rounded down to a power of two of pages.
+    /// Maximum bytes of one command (MDTS), rounded down to a power of two of pages.
     pub max_transfer: u32,
     /// Boundary in bytes that commands should not cross (NOIOB); 0: none.
     pub boundary: u32,
@@ -47,10 +47,10 @@ pub struct Config {
     pub ready_timeout: Nanos,
     /// Time of a shutdown.
     pub shutdown_delay: Nanos,
-    /// CQT: time for which commands may be executed after the Keep Alive Timer has expired while
-    /// the path is lost. In steps of a millisecond.
+    /// CQT: time for which the controller may still execute commands of a lost path after the Keep
+    /// Alive Timer has expired. In steps of a millisecond.
     pub quiesce_time: Nanos,
-    /// Most commands fetched, and most completed, per [`crate::Controller::step`].
+    /// Maximum commands fetched, and maximum commands completed, per [`crate::Controller::step`].
     pub step_budget: u32,
     /// Handling of the Pending bit of a masked vector.
     pub pending: PendingBit,
@@ -82,8 +82,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// 64 queue pairs of 1024 entries, 65 vectors, 1 MiB per command, no ready delay, CAP.TO of ten
-    /// seconds.
+    /// A configuration with 64 queue pairs of 1024 entries, 65 vectors, 1 MiB per command, no ready
+    /// delay, and a CAP.TO of ten seconds.
     pub fn new(profile: Profile) -> Config {
         Config {
             profile,
@@ -120,7 +120,7 @@ impl Config {
     }
 
     /// Clamps every value to its valid range.
-    pub(crate) fn legal(mut self) -> Config {
+    pub(crate) fn clamped(mut self) -> Config {
         self.queue_pairs = self.queue_pairs.clamp(1, Config::MAX_QUEUE_PAIRS);
         self.queue_entries = self.queue_entries.clamp(2, 65_536);
         self.vectors = self.vectors.clamp(1, 2048);
@@ -136,7 +136,7 @@ impl Config {
         self
     }
 
-    /// Most I/O queue pairs.
+    /// Maximum I/O queue pairs.
     pub const MAX_QUEUE_PAIRS: u16 = 128;
 
     /// CAP.DSTRD for a stride of 64 bytes, one cache line per doorbell.
@@ -145,26 +145,26 @@ impl Config {
     /// Unit of CAP.TO.
     pub(crate) const READY_STEP: Nanos = Nanos::from_millis(500);
 
-    /// WZSL: most pages of 4 KiB of a Write Zeroes, as a power of two. A limit, as a step cannot be
-    /// interrupted within a command.
+    /// WZSL: log2 of the maximum pages of 4 KiB of a Write Zeroes. There is a limit because a step
+    /// cannot be interrupted within a command.
     pub(crate) const WZSL: u8 = 10;
     /// WZSL in bytes.
     pub(crate) const MAX_ZEROES: u64 = 4096 << Config::WZSL;
-    /// WUSL: the same for Write Uncorrectable.
+    /// WUSL: log2 of the maximum pages of a Write Uncorrectable.
     pub(crate) const WUSL: u8 = Config::WZSL;
-    /// DMRL: most ranges of a Dataset Management command.
+    /// DMRL: maximum ranges of a Dataset Management command.
     pub(crate) const MAX_RANGES: u8 = 255;
-    /// DMRSL: most logical blocks of a range.
+    /// DMRSL: maximum logical blocks of a range.
     pub(crate) const MAX_RANGE_BLOCKS: u32 = 1 << 21;
-    /// DMSL: most logical blocks of all ranges of a command.
+    /// DMSL: maximum logical blocks of all ranges of a command.
     pub(crate) const MAX_DEALLOCATED_BLOCKS: u64 = 1 << 23;
 }
 
-/// Properties of a fabric controller. Its port ignores the data pointers of commands and resolves
-/// the transport's buffers.
+/// Properties of a fabrics controller. Its port ignores the data pointers of commands, and uses the
+/// buffers of the transport.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fabric {
-    /// Most bytes of in-capsule data.
+    /// Maximum bytes of in-capsule data.
     pub in_capsule: u32,
     /// CIU and CIRN, which distinguish this association from earlier ones with the same CNTLID.
     pub instance: (u8, u64),
@@ -207,17 +207,17 @@ pub struct NamespaceConfig {
 pub(crate) enum Medium {
     Mem(Mem),
     Other(Box<dyn Media>),
-    /// Shared by controllers that may run in different threads; locked during a command.
+    /// A medium shared by controllers that may run in different threads; locked during a command.
     Shared(Arc<Mutex<Medium>>),
-    /// Has unreadable blocks.
+    /// A medium with unreadable blocks.
     BadBlocks(Box<BadBlocks<Medium>>),
-    /// Has injected faults.
+    /// A medium with injected faults.
     Faulty(Box<Faulty<Medium>>),
 }
 
 impl Medium {
-    /// Makes `len` bytes from `at` unreadable until they are written. The medium is wrapped on
-    /// first use, so that others pay nothing.
+    /// Makes `len` bytes from `at` unreadable until they are written. The medium is wrapped at the
+    /// first such call, so that other media have no cost.
     pub(crate) fn mark_uncorrectable(&mut self, at: u64, len: u64) {
         match self {
             Medium::Shared(shared) => {
@@ -238,7 +238,8 @@ impl Medium {
         std::mem::replace(self, Medium::Mem(Mem::new(0, crate::Budget::new(0))))
     }
 
-    /// Injects a fault, below blocks that are unreadable. `block`: logical block size in bytes.
+    /// Injects a fault into the medium inside `BadBlocks`, if there is one. `block`: logical block
+    /// size in bytes.
     pub(crate) fn expect(&mut self, fault: MediaFault, block: u64) -> Result<(), MediaError> {
         match self {
             Medium::Shared(shared) => {
@@ -253,7 +254,7 @@ impl Medium {
         if let Medium::Faulty(faulty) = self { faulty.expect(fault, block) } else { Ok(()) }
     }
 
-    /// The injected faults that last.
+    /// The injected faults that are still in effect.
     #[cfg(feature = "serve")]
     pub(crate) fn expected(&self) -> Vec<MediaFault> {
         match self {
@@ -340,7 +341,7 @@ pub enum NamespaceError {
 
 impl NamespaceConfig {
     /// The highest NSID.
-    pub(crate) const MOST: u32 = 1024;
+    pub(crate) const MAX_NSID: u32 = 1024;
 
     /// A namespace in memory; `block`: logical block size in bytes, such as 512 or 4096.
     pub fn mem(mem: Mem, block: u32) -> Result<NamespaceConfig, NamespaceError> {

@@ -33,10 +33,10 @@ use early::Early;
 use external::{External, Link};
 use life::Life;
 
-/// Bytes of data per step, approximately, as commands are not split.
+/// Bytes of data per step. The limit is approximate, because commands are not split.
 const STEP_BYTES: u64 = 4 << 20;
 
-/// Most commands fetched per read of a tail doorbell; a larger arbitration burst takes several
+/// Maximum commands fetched per read of a tail doorbell; a larger arbitration burst takes several
 /// reads.
 const BATCH: usize = 16;
 
@@ -62,7 +62,7 @@ pub struct Controller<P: Port> {
     /// CC as last seen, and CSTS as last written.
     pub(crate) cc: Cc,
     csts: Csts,
-    /// Feature 01h AB: most commands fetched from one queue before the next is served.
+    /// Feature 01h AB: maximum commands fetched from one queue before the next is served.
     pub(crate) burst: u32,
     /// Expiry of the Keep Alive Timer.
     pub(crate) keep_alive: Nanos,
@@ -110,8 +110,8 @@ impl<P: Port> Controller<P> {
     /// A controller at power-on. Values of `config` are clamped to their valid ranges. Writes CAP,
     /// VS and CSTS.
     pub fn new(config: Config, namespaces: Vec<NamespaceConfig>, port: P) -> Controller<P> {
-        // Clamp first: everything below sizes its tables by these values.
-        let config = config.legal();
+        // Values are clamped first: everything below sizes its tables by them.
+        let config = config.clamped();
         let store = Store::new(namespaces, &config);
         let mut controller = Controller {
             queues: Queues::new(config.queue_pairs),
@@ -207,22 +207,23 @@ impl<P: Port> Controller<P> {
             let next = self.next_change().unwrap_or(Nanos::MAX).min(self.external.next);
             return Step { worked, next: (next != Nanos::MAX).then_some(next) };
         }
-        // Only a device with hidden coalescing needs it: each head doorbell read is a cache miss,
+        // Head doorbells are read here only for hidden coalescing: each read is a cache miss,
         // because the host's CPU owns the line.
         if self.interrupts.watches_host() {
             self.watch_host();
         }
-        // Complete before fetching, so that the entries which completions release are available to
-        // new commands in the same step.
+        // Commands are completed before others are fetched, so that the slots that completions
+        // release are available to new commands in the same step.
         worked |= self.complete_due(now);
         let (fetched, more) = self.fetch(now);
         worked |= fetched;
-        // After fetching, which may have brought the Asynchronous Event Request that this
-        // completes.
+        // Events are reported after fetching, which may have brought an Asynchronous Event Request
+        // to complete.
         if self.events.is_due() {
             worked |= self.report_event();
         }
-        // Last, so that entries posted in this step count towards the aggregation threshold.
+        // Coalesced messages are sent last, so that entries posted in this step count towards the
+        // aggregation threshold.
         worked |= self.interrupts.tick(now, &self.port);
         if self.interrupts.has_pending() {
             worked |= self.send_pending();
@@ -247,14 +248,14 @@ impl<P: Port> Controller<P> {
     #[inline]
     fn complete_due(&mut self, now: Nanos) -> bool {
         let mut bytes = 0;
-        // Bounded, so that a thread with several controllers serves all of them.
+        // The loop is bounded, so that a thread with several controllers serves all of them.
         for n in 0..self.config.step_budget {
             // Long transfers must not delay other controllers of the same thread.
             if bytes >= STEP_BYTES {
                 return true;
             }
             let Some(due) = self.schedule.pop(now) else { return n > 0 };
-            // Aborted in the meantime; its entry has been posted.
+            // The command was aborted in the meantime, and its entry has been posted.
             let Some(command) = self.commands.remove(due.slot, due.order) else { continue };
             bytes += u64::from(command.request.bytes);
             self.finish(now, &command, command.aborted.then_some(Status::ABORT_REQUESTED));
@@ -265,8 +266,8 @@ impl<P: Port> Controller<P> {
     /// Executes a command in service, or fails it with `instead`, and posts its entry.
     pub(crate) fn finish(&mut self, now: Nanos, command: &FetchedCommand, instead: Option<Status>) {
         let Controller { port, store, queues, logs, interrupts, early, external, .. } = self;
-        // Take it even if the command is going to fail: otherwise the copy would stay until the
-        // next reset.
+        // Data read early are removed even if the command is going to fail: otherwise the copy
+        // would stay until the next reset.
         let fetched = early.take(command.order);
         let Some((sq, cq)) = queues.pair(command.sq) else { return };
         let carry_out = || match fetched {

@@ -100,11 +100,11 @@ impl FaultPlan {
         self
     }
 
-    /// Delays each doorbell write, also of the admin queue, by a random time up to `most`, drawn
+    /// Delays each doorbell write, also of the admin queue, by a random time up to `max`, drawn
     /// with this seed. Writes to one doorbell stay in order; writes to different doorbells may be
     /// reordered.
-    pub fn with_late_doorbells(mut self, most: Nanos, seed: u64) -> FaultPlan {
-        self.late_doorbells = (most, seed);
+    pub fn with_late_doorbells(mut self, max: Nanos, seed: u64) -> FaultPlan {
+        self.late_doorbells = (max, seed);
         self
     }
 
@@ -143,10 +143,10 @@ struct InjectorState {
 
 impl InjectorState {
     fn set_plan(&mut self, plan: FaultPlan) {
-        let (most, seed) = plan.late_doorbells;
-        // Writes in flight are kept.
-        if most > Nanos::ZERO && plan.late_doorbells != self.plan.late_doorbells {
-            self.doorbells = LateDoorbells::new(most, seed);
+        let (max, seed) = plan.late_doorbells;
+        // Doorbell writes in flight are kept.
+        if max > Nanos::ZERO && plan.late_doorbells != self.plan.late_doorbells {
+            self.doorbells = LateDoorbells::new(max, seed);
         }
         (self.random, self.occasions) = (Xoshiro256PlusPlus::seed_from_u64(plan.seed), [0; 3]);
         self.plan = plan;
@@ -159,7 +159,8 @@ impl InjectorState {
         queue: QueueId,
         command: Option<(QueueId, Cid)>,
     ) -> Option<Fault> {
-        // Excluded by default, as drivers would fail in initialization, before any I/O.
+        // The admin queue is excluded by default: drivers would fail in initialization, before any
+        // I/O.
         if queue == QueueId::ADMIN && !self.plan.admin_too {
             return None;
         }
@@ -223,10 +224,10 @@ impl FaultInjector {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Delays doorbell writes by up to `most` from now on, independently of the plan
+    /// Delays doorbell writes by up to `max` from now on, independently of the plan
     /// ([`FaultPlan::with_late_doorbells`]).
-    pub fn delay_doorbells(&self, most: Nanos, seed: u64) {
-        self.state().doorbells = LateDoorbells::new(most, seed);
+    pub fn delay_doorbells(&self, max: Nanos, seed: u64) {
+        self.state().doorbells = LateDoorbells::new(max, seed);
     }
 
     /// Replaces the plan; occurrences are counted from 0 again. Doorbell delays are kept.
@@ -299,12 +300,12 @@ impl FaultInjector {
         state.doorbells.see(doorbell, written, state.now)
     }
 
-    /// The fault of a command's entry.
+    /// The fault to inject into a command's entry, if any.
     pub(crate) fn with_entry(&self, command: (QueueId, Cid)) -> Option<Fault> {
         self.state().draw(Occasion::Entry, command.0, Some(command))
     }
 
-    /// Undoes the last fault, which was not possible.
+    /// Undoes the last injection, because the fault was not possible.
     pub(crate) fn take_back(&self) {
         self.state().injected.pop();
     }
@@ -318,8 +319,8 @@ impl FaultInjector {
             Some(Fault::LoseMessage) => Message::Lost,
             Some(Fault::DelayMessage(by)) => {
                 let at = state.now + by;
-                // Reported as lost, as the caller must neither count it as sent nor set a Pending
-                // bit.
+                // A delayed message is reported as lost: the caller must neither count it as sent
+                // nor set a Pending bit.
                 state.messages.push((at, vector));
                 Message::Lost
             }
@@ -380,7 +381,7 @@ type Doorbell = (QueueId, bool);
 #[derive(Debug)]
 struct LateDoorbells {
     /// Longest delay; zero: none.
-    most: Nanos,
+    max: Nanos,
     rng: Xoshiro256PlusPlus,
     seen: HashMap<Doorbell, Writes>,
 }
@@ -402,18 +403,18 @@ impl Writes {
 }
 
 impl LateDoorbells {
-    fn new(most: Nanos, seed: u64) -> LateDoorbells {
-        LateDoorbells { most, rng: Xoshiro256PlusPlus::seed_from_u64(seed), seen: HashMap::new() }
+    fn new(max: Nanos, seed: u64) -> LateDoorbells {
+        LateDoorbells { max, rng: Xoshiro256PlusPlus::seed_from_u64(seed), seen: HashMap::new() }
     }
 
     /// The value that has arrived at `now`, if the host has written `written`.
     fn see(&mut self, doorbell: Doorbell, written: u32, now: Nanos) -> u32 {
-        if self.most == Nanos::ZERO {
+        if self.max == Nanos::ZERO {
             return written;
         }
         // A uniformly distributed delay from 64 random bits.
         let late =
-            Nanos((((u128::from(self.most.0) + 1) * u128::from(self.rng.next_u64())) >> 64) as u64);
+            Nanos((((u128::from(self.max.0) + 1) * u128::from(self.rng.next_u64())) >> 64) as u64);
         // A value written before the first read counts as arrived.
         let writes = self.seen.entry(doorbell).or_insert_with(|| Writes::none_since(written));
         if writes.written != written {

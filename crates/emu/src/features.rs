@@ -27,8 +27,8 @@ pub(crate) struct Feature {
     default: u32,
 }
 
-/// All but 06h, 0Fh and 16h are mandatory (Base 3.1.3.6, NVM 2.2). 06h is supported only with a
-/// volatile write cache.
+/// The supported features. All but 06h, 0Fh and 16h are mandatory (Base 3.1.3.6, NVM 2.2). 06h is
+/// supported only with a volatile write cache.
 static FEATURES: [Feature; 12] = [
     // Bursts of 16 commands: large enough to amortize the doorbell read, small enough not to delay
     // other queues.

@@ -25,7 +25,7 @@ struct VectorState {
     exempt: bool,
     /// Coalescing applies under the current settings.
     held: bool,
-    /// A message is not sent directly: it is coalesced, or a fault may be injected.
+    /// Messages are not sent directly: they are coalesced, or faults may be injected.
     indirect: bool,
     /// Entries posted since the last message.
     since: u32,
@@ -38,7 +38,7 @@ struct VectorState {
     announced: u64,
     taken: u64,
     charged: u64,
-    /// A message was sent and the host has consumed no entry since: it is about to reap.
+    /// A message was sent and the host has consumed no entry since: the host is about to reap.
     on_its_way: bool,
     /// The Pending bit.
     pending: bool,
@@ -62,7 +62,7 @@ pub(crate) struct Interrupts {
     ceiling: Option<Bucket>,
     keeps: PendingBit,
     faults: Option<FaultInjector>,
-    /// Vectors with a Pending bit, in no order.
+    /// Vectors with a Pending bit, in any order.
     pending: Vec<Vector>,
     /// Time of the earliest coalesced message; [`Nanos::MAX`]: none.
     next: Nanos,
@@ -208,7 +208,7 @@ impl Interrupts {
             Message::Sent => self.sent += 1,
             Message::Masked if self.keeps == PendingBit::Absent => port.clear_pending(vector),
             Message::Masked => self.set_pending(vector),
-            // Fault injection has dropped it, or sends it later.
+            // Fault injection has dropped the message, or sends it later.
             Message::Lost => {}
         }
     }
@@ -234,7 +234,7 @@ impl Interrupts {
         mut is_satisfied: impl FnMut(Vector) -> bool,
     ) -> bool {
         let mut any = false;
-        // Backwards, as swap_remove moves the last element to `n`.
+        // The loop goes backwards, because swap_remove moves the last element to `n`.
         for n in (0..self.pending.len()).rev() {
             let Some(&vector) = self.pending.get(n).filter(|&&vector| !port.is_masked(vector))
             else {
@@ -275,7 +275,7 @@ impl Interrupts {
         self.send_if_due(now, vector, port);
     }
 
-    /// The host has consumed `n` entries of a completion queue with this vector.
+    /// Records that the host has consumed `n` entries of a completion queue with this vector.
     pub(crate) fn taken(&mut self, vector: Vector, n: u32) {
         if let Some(line) = self.lines.get_mut(usize::from(vector.0)) {
             line.taken = (line.taken + u64::from(n)).min(line.posted);

@@ -49,7 +49,7 @@ pub(crate) enum Fetched {
 pub(crate) struct Store {
     /// By NSID − 1.
     namespaces: Vec<Option<NamespaceConfig>>,
-    /// Most bytes of one command (MDTS).
+    /// Maximum bytes of one command (MDTS).
     pub(crate) max_transfer: u32,
     /// Memory page size (CC.MPS).
     pub(crate) page: PageSize,
@@ -76,9 +76,9 @@ impl Store {
         let mut placed: Vec<Option<NamespaceConfig>> = Vec::new();
         let (numbered, others): (Vec<_>, Vec<_>) =
             namespaces.into_iter().partition(|n| n.nsid.is_some());
-        // Explicit identifiers first, so that the automatic ones fill the gaps.
+        // Namespaces with explicit identifiers are placed first, so that the others fill the gaps.
         for namespace in numbered {
-            let n = namespace.nsid.map_or(1, |nsid| nsid.0.clamp(1, Store::MOST)) as usize;
+            let n = namespace.nsid.map_or(1, |nsid| nsid.0.clamp(1, Store::MAX_NSID)) as usize;
             placed.resize_with(placed.len().max(n), || None);
             placed[n - 1] = Some(namespace);
         }
@@ -108,7 +108,7 @@ impl Store {
     }
 
     /// The highest valid NSID.
-    const MOST: u32 = NamespaceConfig::MOST;
+    const MAX_NSID: u32 = NamespaceConfig::MAX_NSID;
 
     /// The highest NSID in use.
     pub(crate) fn highest(&self) -> u32 {
@@ -190,7 +190,7 @@ impl Store {
         if sqe.flags != 0 {
             return self.decode_flagged(sqe);
         }
-        // Read and Write are decided here, inlined; the rest is behind a call.
+        // Read and Write are handled inline; other commands take a call.
         let op = match sqe.opcode {
             opcode::io::READ => Op::Read,
             opcode::io::WRITE => Op::Write,
@@ -211,13 +211,13 @@ impl Store {
         Ok(IoCommand { data: Pointer { sgl: true, ..request.data }, ..request })
     }
 
-    /// Validates a command on a range of blocks, of at most `most` bytes.
+    /// Validates a command on a range of blocks, of at most `max` bytes.
     #[inline(always)]
-    fn decode_transfer(&self, sqe: &Sqe, op: Op, most: u64) -> Result<IoCommand, Status> {
+    fn decode_transfer(&self, sqe: &Sqe, op: Op, max: u64) -> Result<IoCommand, Status> {
         let namespace = self.active(sqe.nsid())?;
         let transfer = Transfer::from_sqe(sqe);
         let bytes = u64::from(transfer.blocks) << namespace.block_shift;
-        if bytes > most {
+        if bytes > max {
             return Err(Status::INVALID_FIELD.with_dnr());
         }
         // No namespace has metadata or protection information, so PRACT and PRCHK cannot be
@@ -261,8 +261,8 @@ impl Store {
         })
     }
 
-    /// Status with which an I/O command to a namespace, or to all, fails in its ANA state; `None`:
-    /// accessible.
+    /// Status with which an I/O command to a namespace, or to all, fails because of the ANA state;
+    /// `None`: the namespace is accessible.
     fn refusal(&self, nsid: Nsid) -> Option<Status> {
         let meant = self.iter().filter(|(of, _)| nsid == Nsid::ALL || nsid == *of);
         meant.map(|(_, namespace)| namespace.refusal).find(|&status| status != Status::SUCCESS)
@@ -286,7 +286,7 @@ impl Store {
             namespaces.get_mut(request.nsid.0.wrapping_sub(1) as usize).and_then(Option::as_mut);
         let namespace = namespace.ok_or(Status::INTERNAL_ERROR)?;
         if namespace.refusal != Status::SUCCESS {
-            // The ANA state has changed while the command was in service.
+            // The ANA state changed while the command was in service.
             return Err(namespace.refusal);
         }
         let at = request.lba << namespace.block_shift;
@@ -344,7 +344,7 @@ impl Store {
         }
     }
 
-    /// Executes such a command with the data read earlier.
+    /// Executes a command with the data that [`Store::take_data`] has read.
     pub(crate) fn change_taken(&mut self, request: &IoCommand, data: &[u8]) -> Result<(), Status> {
         match request.op {
             Op::WriteZeroes => self.zero(request),
@@ -360,7 +360,7 @@ impl Store {
         }
     }
 
-    /// Reads what a command needs from host memory. `None`: its data pointer suffices.
+    /// Reads what a command needs from host memory. `None`: nothing is needed in advance.
     pub(crate) fn fetch(&self, request: &IoCommand, port: &impl Port) -> Option<Fetched> {
         let fetched = match request.op {
             // Nothing will be transferred, so nothing has to be read.

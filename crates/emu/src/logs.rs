@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 pub(crate) const ERROR_ENTRIES: usize = 64;
 /// Composite Temperature in kelvin: 40 °C.
 pub(crate) const TEMPERATURE: u16 = 313;
-/// Most outstanding Asynchronous Event Requests (AERL + 1).
+/// Maximum outstanding Asynchronous Event Requests (AERL + 1).
 pub(crate) const EVENT_REQUESTS: usize = 4;
 
 /// Counters and lists of the log pages.
@@ -23,7 +23,7 @@ pub(crate) struct Logs {
     error_count: u64,
     media_errors: u64,
     changed: BTreeSet<u32>,
-    /// Cross-Controller Resets that this controller was requested to perform.
+    /// Cross-Controller Resets of other controllers that the host has requested of this one.
     pub(crate) cross_resets: Vec<CrossResetEntry>,
     /// Reads and writes: number of commands, bytes.
     reads: (u64, u64),
@@ -101,7 +101,7 @@ impl Logs {
 
     fn push(&mut self, entry: ErrorEntry) {
         self.error_count += 1;
-        // The oldest entry makes room; the error count goes on, so a host notices the gap.
+        // The oldest entry is dropped; the error count continues, so a host notices the gap.
         self.errors.truncate(ERROR_ENTRIES - 1);
         self.errors.push_front(ErrorEntry { error_count: self.error_count, ..entry });
     }

@@ -6,11 +6,11 @@ use units::Nanos;
 /// Result of sending an interrupt message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Sent.
+    /// The message was sent.
     Sent,
     /// The vector is masked: the controller sets its Pending bit.
     Masked,
-    /// Dropped or delayed by fault injection.
+    /// Fault injection has dropped or delayed the message.
     Lost,
 }
 
@@ -44,7 +44,7 @@ pub trait Port {
     fn dma_read(&self, addr: u64, into: &mut [u8]) -> Result<(), BusError>;
     /// Writes host memory (data of a Read, an Identify page).
     fn dma_write(&self, addr: u64, from: &[u8]) -> Result<(), BusError>;
-    /// Checks that a range is accessible, as `dma_read` would, without a copy.
+    /// Checks that a range of host memory is accessible, without copying it.
     fn check(&self, addr: u64, len: u64) -> Result<(), BusError>;
     /// The doorbells.
     fn doorbells(&self) -> &impl Doorbells;

@@ -86,7 +86,7 @@ pub struct Service {
 pub struct Hidden {
     /// Entries per vector until a message is sent.
     pub entries: u32,
-    /// Longest delay of a message, from its first entry.
+    /// Maximum delay of a message, counted from its first entry.
     #[serde(rename = "time_ns", with = "nanos")]
     pub time: Nanos,
     /// Entries per second and vector that messages may announce, limited by a token bucket: a
@@ -115,7 +115,7 @@ fn channels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error>
     match u32::deserialize(deserializer)? {
         n if n <= Profile::MAX_CHANNELS => Ok(n),
         n => Err(D::Error::custom(format_args!(
-            "{n} channels: there are at most {}; 0 is no limit",
+            "{n} channels: there are at most {}; 0 means no limit",
             Profile::MAX_CHANNELS
         ))),
     }
@@ -125,7 +125,7 @@ fn ppm<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     match u32::deserialize(deserializer)? {
         n if n <= 1_000_000 => Ok(n),
         n => Err(D::Error::custom(format_args!(
-            "{n} of a million commands slow: 1000000 is every command"
+            "{n} slow commands per million: the maximum is 1000000, every command"
         ))),
     }
 }
@@ -149,7 +149,7 @@ mod nanos {
         match u64::deserialize(deserializer)? {
             n if n <= LONGEST_NS => Ok(Nanos(n)),
             n => Err(D::Error::custom(format_args!(
-                "{n} ns for a command: an hour, {LONGEST_NS} ns, is the longest"
+                "{n} ns for a command: the maximum is an hour, {LONGEST_NS} ns"
             ))),
         }
     }

@@ -45,7 +45,7 @@ impl<S: SqSlots> Sq<S> {
                 self.waiting = n;
                 Announced::Commands(n)
             }
-            // The same value as at the last report: it is one error.
+            // The value is that of the last report: it is reported once.
             _ if self.bad_tail == Some(tail) => Announced::Commands(0),
             _ => {
                 self.bad_tail = Some(tail);
@@ -90,7 +90,7 @@ pub(crate) struct Cq<C> {
     /// The last valid head that the host wrote.
     head: u32,
     bad_head: Option<u32>,
-    /// Entries that can be posted before the head doorbell has to be read again.
+    /// Entries that can be posted until the head doorbell has to be read again.
     room: u32,
     /// Entries that the host has consumed since [`Cq::take_consumed`].
     unreported: u32,
@@ -105,7 +105,7 @@ pub(crate) struct Cq<C> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consumed {
     /// The head is valid; it may have moved.
-    Fine,
+    Valid,
     /// The head is outside the ring or beyond the posted entries. Reported at the first read of
     /// this value only.
     Invalid(u32),
@@ -136,19 +136,19 @@ impl<C: CqSlots> Cq<C> {
     pub(crate) fn consumed(&mut self, doorbells: &impl Doorbells) -> Consumed {
         let head = doorbells.cq_head(self.id);
         if head == self.head {
-            return Consumed::Fine;
+            return Consumed::Valid;
         }
         if self.take_head(head) {
-            return Consumed::Fine;
+            return Consumed::Valid;
         }
         let seen = self.bad_head.replace(head) == Some(head);
-        if seen { Consumed::Fine } else { Consumed::Invalid(head) }
+        if seen { Consumed::Valid } else { Consumed::Invalid(head) }
     }
 
     /// Applies a head written by the host. Returns false if it is invalid.
     #[inline]
     fn take_head(&mut self, head: u32) -> bool {
-        // Modulo the ring: the head may have wrapped since it was last read.
+        // The head may have wrapped since it was last read.
         let moved = match head.checked_sub(self.head) {
             Some(moved) => moved,
             None => head + self.entries - self.head,
@@ -159,7 +159,7 @@ impl<C: CqSlots> Cq<C> {
         }
         self.head = head;
         self.room += moved;
-        // For interrupt coalescing, which takes entries that the host has polled into account.
+        // Interrupt coalescing takes into account which entries the host has polled.
         self.unreported += moved;
         true
     }
@@ -256,7 +256,7 @@ pub(crate) struct FetchedCommand {
     pub(crate) order: u64,
     pub(crate) sq: QueueId,
     pub(crate) cid: Cid,
-    /// Its Abort has completed, and its own completion is due later.
+    /// The command's Abort has completed, and the command itself completes later.
     pub(crate) aborted: bool,
     pub(crate) request: IoCommand,
 }
@@ -432,7 +432,7 @@ impl<P: Port> Queues<P> {
         self.active_cqs.len()
     }
 
-    /// Most I/O commands in service, which is the number of completion queue entries that can be
+    /// Maximum I/O commands in service, which is the number of completion queue entries that can be
     /// reserved.
     pub(crate) fn capacity(&self) -> usize {
         self.cqs.iter().skip(1).flatten().map(|cq| cq.entries as usize - 1).sum()

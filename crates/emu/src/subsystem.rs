@@ -20,7 +20,7 @@ pub(crate) use control::Mailbox;
 pub use control::{NoSuchPath, PathControl};
 pub use script::{Change, ControlCommand, Loss, Script, ScriptError, Timed, Wire};
 
-/// Why a subsystem cannot be configured so.
+/// Why a subsystem cannot have this configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubsystemError {
     /// The name is not a valid NQN.
@@ -29,11 +29,11 @@ pub enum SubsystemError {
     )]
     Nqn(String),
     /// The namespace identifier is in use or invalid.
-    #[error("namespace identifier {0} is taken, 0, or above {most}: each is used once in a subsystem", most = Subsystem::MAX_NAMESPACES)]
+    #[error("namespace identifier {0} is in use, 0, or above {max}; choose one that the subsystem does not use", max = Subsystem::MAX_NAMESPACES)]
     Nsid(Nsid),
     /// The controller identifier is in use.
     #[error(
-        "controller identifier {0:#06x} is taken: each controller of a subsystem has one of its own, below FFF0h"
+        "controller identifier {0:#06x} is in use or not below FFF0h; each controller of a subsystem needs its own"
     )]
     ControllerId(u16),
 }
@@ -51,7 +51,7 @@ pub struct Subsystem {
 
 impl Subsystem {
     /// The highest NSID.
-    pub const MAX_NAMESPACES: u32 = NamespaceConfig::MOST;
+    pub const MAX_NAMESPACES: u32 = NamespaceConfig::MAX_NSID;
 
     /// A subsystem without controllers and namespaces.
     pub fn new(nqn: impl Into<String>) -> Result<Subsystem, SubsystemError> {
@@ -105,7 +105,7 @@ impl Subsystem {
             self.admit(&mut namespace)?;
             namespaces.push(namespace);
         }
-        // Only now: a private namespace that is refused leaves the identifier free.
+        // The identifier is taken only now: if a private namespace is refused, it stays free.
         self.controllers.insert(id);
         let config = Config { nqn: Some(self.nqn.clone()), ..config };
         let mut controller = Controller::new(config, namespaces, port);

@@ -63,7 +63,7 @@ impl Bar {
 }
 
 impl Registers for Bar {
-    /// All ones at an unmapped offset, as on PCIe.
+    /// Reads a register; an unmapped offset reads as all ones, as on PCIe.
     #[inline]
     fn read32(&self, offset: u32) -> u32 {
         self.word(offset).map_or(u32::MAX, |word| word.load(Ordering::Acquire))

@@ -17,9 +17,9 @@ use crate::cpu::cpu_list;
 /// A block device: a whole disk, or a partition of one.
 #[derive(Clone, Debug)]
 pub struct Disk {
-    /// Its directory in sysfs.
+    /// The device's directory in sysfs.
     dir: PathBuf,
-    /// The sysfs directory of the whole disk: the same, or the parent of a partition.
+    /// The sysfs directory of the whole disk: `dir`, or its parent if the device is a partition.
     whole: PathBuf,
 }
 
@@ -325,8 +325,8 @@ pub fn mount_of<'a>(mounts: &'a [Mount], number: Dev, path: &Path) -> Option<&'a
 }
 
 impl Mount {
-    /// The block device that it is mounted from. If the device number is anonymous, the mount
-    /// source names the device.
+    /// The block device that the file system is on. If the file system's device number is
+    /// anonymous, the mount source names the device.
     pub fn device(&self) -> Option<Dev> {
         if Disk::of(Path::new("/"), self.number).is_some() {
             return Some(self.number);
@@ -381,8 +381,8 @@ impl Users {
         }
     }
 
-    /// What uses exactly this device, not its partitions or whole disk: mount points, swap, stacked
-    /// devices, and in turn their users. One sentence each; empty if no user is visible.
+    /// What uses exactly this device, not its partitions or its whole disk: mount points, swap, and
+    /// stacked devices with the users of these. One sentence per user; empty if none is visible.
     pub fn of(&self, disk: &Disk) -> Vec<String> {
         let mut lines = Vec::new();
         self.describe(disk, "", &mut lines, &mut BTreeSet::new());

@@ -80,7 +80,7 @@ fn rusage(who: libc::c_int) -> Usage {
 pub struct ThreadCpuClock(libc::clockid_t);
 
 impl ThreadCpuClock {
-    /// The calling thread's.
+    /// The CPU clock of the calling thread.
     pub fn of_current() -> io::Result<ThreadCpuClock> {
         let mut id = 0;
         // SAFETY: the calling thread is alive, and `id` is valid for the write.

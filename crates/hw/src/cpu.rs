@@ -31,7 +31,7 @@ pub(crate) fn cpu_list(text: &str) -> impl Iterator<Item = usize> {
     text.split(',').map(str::trim).flat_map(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let ends = first.parse::<usize>().ok().zip(last.parse::<usize>().ok());
-        // Bounded, so that a nonsensical range does not yield 2^64 items.
+        // The range is bounded, so that a nonsensical one does not yield 2^64 items.
         ends.map(|(first, last)| first..=last.min(CpuSet::MAX_CPU)).into_iter().flatten()
     })
 }
@@ -148,7 +148,8 @@ impl RunDelay {
         Ok(RunDelay { schedstat: File::open("/proc/thread-self/schedstat")?, thread: gettid() })
     }
 
-    /// Whether it belongs to the calling thread; the value may have moved to another thread.
+    /// Whether these are the statistics of the calling thread: a `RunDelay` may be moved to another
+    /// thread.
     pub fn is_of_current(&self) -> bool {
         self.thread == gettid()
     }

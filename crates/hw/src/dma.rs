@@ -49,8 +49,8 @@ const CHUNK: u64 = 4 << 20;
 const MAX_POOL: u64 = 1 << 40;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Poisoning is ignored: nothing panics while one of these is held except for lack of memory,
-    // and the contents are valid then too.
+    // Poisoning is ignored: while such a lock is held, nothing panics but for lack of memory, and
+    // the contents are valid then, too.
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 

@@ -8,8 +8,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
 use sync::Signal;
 
-/// A counter that polls readable while it is not zero. Non-blocking; a signal before the sleep
-/// still ends the sleep.
+/// A counter that polls readable while it is not zero, so a signal before the sleep still ends the
+/// sleep. Reads and writes do not block.
 #[derive(Debug)]
 pub struct EventFd(OwnedFd);
 

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::Pages;
 
-/// Least number of guard bytes on each side.
+/// Minimum number of guard bytes on each side.
 const GUARD_BYTES: usize = 1 << 16;
 
 /// Value of the guard bytes.

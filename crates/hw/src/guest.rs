@@ -36,7 +36,7 @@ pub enum GuestError {
     /// The range is malformed, or its file cannot be guest memory.
     #[error("{0}")]
     Refused(String),
-    /// It overlaps a mapped range.
+    /// The range overlaps a mapped range.
     #[error("{bytes:#x} bytes at address {addr:#x} overlap what is mapped at {other:#x}")]
     Overlap {
         /// First byte.
@@ -47,7 +47,7 @@ pub enum GuestError {
         other: u64,
     },
     /// There are [`GuestMemory::MAX_RANGES`] ranges already.
-    #[error("{} ranges are mapped, and no more can be", GuestMemory::MAX_RANGES)]
+    #[error("{} ranges are mapped, which is the maximum", GuestMemory::MAX_RANGES)]
     Full,
 }
 
@@ -62,9 +62,9 @@ impl GuestError {
 /// Which accesses the device may make to a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// Read it.
+    /// The device may read the range.
     pub read: bool,
-    /// Write to it.
+    /// The device may write to the range.
     pub write: bool,
 }
 
@@ -81,9 +81,9 @@ pub struct GuestRange {
 
 /// Consecutive bytes within one range.
 enum Segment<'a> {
-    /// In this file, from this offset on.
+    /// Bytes in this file, from this offset on.
     File(&'a GuestFile, u64),
-    /// In a range without a file, at this bus address.
+    /// Bytes in a range without a file, at this bus address.
     Elsewhere(u64),
 }
 
@@ -163,7 +163,7 @@ impl GuestMemory {
     /// The file of this descriptor, which must have `needed` bytes; shared with other ranges of the
     /// same file.
     fn file(&mut self, file: OwnedFd, needed: u64) -> Result<Rc<GuestFile>, GuestError> {
-        // Before the size: see `keeps_pages`.
+        // The seals are read before the size; see `keeps_pages`.
         let pages = keeps_pages(&file);
         let unknown = |error: io::Error| {
             GuestError::Refused(format!("the descriptor is not memory: {error}"))
@@ -182,7 +182,7 @@ impl GuestMemory {
         }
         // hugetlbfs has no write(2) either: there is no fallback.
         if pages == Err(PageLoss::HugePages) && !self.trusted {
-            let why = "the memory has huge pages, which may run out or be taken away, which would end this process; `trust=yes` accepts that";
+            let why = "the memory has huge pages; if they run out or are taken away, an access ends this process; `trust=yes` accepts that";
             return Err(GuestError::Refused(why.into()));
         }
         let memory = Rc::new(GuestFile::new(file, size, self.trusted || pages.is_ok()));
@@ -313,8 +313,7 @@ impl GuestMemory {
     }
 
     /// Stores an EventIdx, or the two words of a completion queue entry. Each word is a release
-    /// store. The byte with the phase tag (bits 48 to 55 of the second word) is not written before
-    /// the others.
+    /// store. The entry's byte 14, which has the phase tag, is not written before the other bytes.
     ///
     /// # Errors
     /// The words cannot be written, are not aligned to their size, or are not in one range.

@@ -9,9 +9,9 @@
 //! caller names by address ([`RawMemory`], [`Memory`]).
 //!
 //! Two requirements cannot be checked, because the other party is a kernel, a bus device or another
-//! process. A buffer that such a party may access is taken back ([`Lent::take_back`]) only after
-//! its command has completed, or with CSTS.RDY = 0. A process that receives the file of memory from
-//! a [`Pinner`] must touch only lent buffers and rings.
+//! process. A buffer that such a party may access must be taken back ([`Lent::take_back`]) only
+//! after its command has completed, or with CSTS.RDY = 0. A process that receives the file of
+//! memory from a [`Pinner`] must touch only lent buffers and rings.
 #![warn(missing_docs, unnameable_types, missing_debug_implementations)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]

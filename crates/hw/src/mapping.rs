@@ -20,7 +20,7 @@ use crate::ForkGuard;
 pub(crate) struct Mapping {
     pub at: NonNull<u8>,
     pub bytes: usize,
-    /// Set for a mapping with MADV_DONTFORK: the process that has it.
+    /// The process that has the mapping, if MADV_DONTFORK was set; `None` otherwise.
     fork_guard: Option<ForkGuard>,
 }
 

@@ -40,8 +40,8 @@ pub fn nsid(file: impl AsFd) -> io::Result<Nsid> {
     }
 }
 
-/// The Identify data structure that `what` names (Base 5.1.13). The data pointer in `what` is
-/// ignored.
+/// Reads the Identify data structure that `what` selects (Base 5.1.13). The data pointer in `what`
+/// is ignored.
 pub fn identify(
     file: impl AsFd,
     what: &Identify,

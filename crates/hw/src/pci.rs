@@ -17,7 +17,7 @@ pub struct Bdf {
     /// Domain (segment). The kernel assigns those above FFFFh itself, as for drives behind Intel
     /// VMD.
     pub domain: u32,
-    /// SysfsPci.
+    /// Bus number.
     pub bus: u8,
     /// Device on the bus, below 32.
     pub device: u8,
@@ -45,8 +45,8 @@ fn parse(text: &str) -> Option<Bdf> {
     let (rest, device) = rest.rsplit_once(':')?;
     let (domain, bus) = rest.split_once(':').unwrap_or(("0", rest));
     // Check the digits: `u32::from_str_radix` accepts a sign.
-    let hex = |digits: &str, most: usize| {
-        let valid = (1..=most).contains(&digits.len())
+    let hex = |digits: &str, max: usize| {
+        let valid = (1..=max).contains(&digits.len())
             && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         u32::from_str_radix(digits, 16).ok().filter(|_| valid)
     };
@@ -72,7 +72,7 @@ impl fmt::Display for Bdf {
 pub struct SysfsPci(PathBuf);
 
 impl SysfsPci {
-    /// That of this machine.
+    /// The directory of this machine, /sys/bus/pci.
     pub fn system() -> SysfsPci {
         SysfsPci("/sys/bus/pci".into())
     }
@@ -190,7 +190,7 @@ impl Function {
         fs::write(self.path.join("driver_override"), format!("{}\n", driver.unwrap_or("")))
     }
 
-    /// Unbinds it from its driver.
+    /// Unbinds the function from its driver.
     pub fn unbind(&self) -> io::Result<()> {
         fs::write(self.path.join("driver/unbind"), self.bdf.to_string())
     }

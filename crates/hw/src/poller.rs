@@ -28,7 +28,7 @@ impl Poller {
     /// Events per call; the next call returns the rest.
     const BATCH: usize = 64;
 
-    /// An instance without descriptors.
+    /// Creates an epoll instance without descriptors.
     pub fn new() -> io::Result<Poller> {
         Ok(Poller(epoll::create(CreateFlags::CLOEXEC)?))
     }

@@ -82,12 +82,12 @@ pub enum Poll {
 pub struct Options {
     /// Entries of the submission ring, rounded up to a power of two; at most 32768.
     pub entries: u32,
-    /// Entries of the completion ring, rounded up too; 0: twice as many as `entries`.
+    /// Entries of the completion ring, rounded up to a power of two; 0: twice as many as `entries`.
     pub cq_entries: u32,
-    /// Only the thread that makes the ring enters it, and completions are posted when it enters
-    /// (IORING_SETUP_SINGLE_ISSUER, IORING_SETUP_DEFER_TASKRUN: 6.1). Otherwise any thread may
-    /// enter, and completions are posted when the submitting thread next enters the kernel for any
-    /// reason (IORING_SETUP_COOP_TASKRUN). Without effect with [`Poll::Sq`].
+    /// Only the thread that makes the ring enters it, and completions are posted when that thread
+    /// enters (IORING_SETUP_SINGLE_ISSUER, IORING_SETUP_DEFER_TASKRUN: 6.1). Otherwise any thread
+    /// may enter, and completions are posted when the submitting thread next enters the kernel for
+    /// any reason (IORING_SETUP_COOP_TASKRUN). Without effect with [`Poll::Sq`].
     pub owner: bool,
     /// Which thread polls.
     pub poll: Poll,
@@ -147,8 +147,8 @@ pub enum RingError {
         "this io_uring was made before a fork and belongs to the parent process; make a new one in the child"
     )]
     Forked,
-    /// ENOMEM: RLIMIT_MEMLOCK does not allow so much pinned memory. The buffer can be used
-    /// unregistered.
+    /// ENOMEM: RLIMIT_MEMLOCK does not allow so much pinned memory. The buffer can be used without
+    /// being registered.
     #[error(
         "a buffer of {wanted} bytes cannot be registered with an io_uring: RLIMIT_MEMLOCK is {limit} bytes, part of which is in use; raise it (`ulimit -l`)"
     )]
@@ -235,7 +235,7 @@ pub struct Ring(Arc<MappedRing>);
 /// State of the completion side, as far as it can be read without a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CqState {
-    /// Nothing is pending, as far as can be seen.
+    /// Nothing is pending, as far as can be seen without a system call.
     None,
     /// There are completions to pop.
     Entries,
@@ -252,10 +252,10 @@ pub struct Enter {
     pub submit: u32,
     /// Wait until this many completions can be popped, including those that can be popped already.
     pub wait_for: u32,
-    /// Longest wait (`None` or [`Nanos::MAX`]: no limit). IOPOLL rings ignore it.
+    /// Maximum time to wait (`None` or [`Nanos::MAX`]: no limit). IOPOLL rings ignore it.
     pub timeout: Option<Nanos>,
-    /// Wait this long for `wait_for` completions, then for the first only (6.12). Rounded up to
-    /// microseconds.
+    /// Wait this long for `wait_for` completions, and after that only for the first completion
+    /// (6.12). Rounded up to microseconds.
     pub min_wait: Option<Nanos>,
     /// Run task work and flush overflowed completions even if nothing is waited for; on an IOPOLL
     /// ring, poll once.
@@ -398,7 +398,7 @@ impl Ring {
         entered.or_else(enter_error)
     }
 
-    /// The process that made it.
+    /// The process that made the ring.
     pub fn fork_guard(&self) -> ForkGuard {
         self.0.fork_guard
     }
@@ -598,8 +598,9 @@ impl Sq {
     }
 
     /// Pushes a chain: each entry starts when the one before it has succeeded, and is cancelled
-    /// otherwise (IOSQE_IO_LINK). All of them or none. They are published together, because an
-    /// SQPOLL thread ends a chain where it finds no further entry.
+    /// otherwise (IOSQE_IO_LINK). Either all entries are pushed or none; returns whether they were.
+    /// They are published together, because an SQPOLL thread ends a chain where it finds no further
+    /// entry.
     #[inline]
     #[must_use]
     pub fn push_chain<const N: usize>(&mut self, chain: [Entry; N]) -> bool {

@@ -321,12 +321,12 @@ impl PciDevice {
         Ok(PciDevice { file, container, _group: group, config, vectors })
     }
 
-    /// The container that maps memory for it.
+    /// The container that maps memory for the device.
     pub fn container(&self) -> &Arc<Container> {
         &self.container
     }
 
-    /// Number of MSI-X vectors; 0: it has no MSI-X.
+    /// Number of MSI-X vectors; 0: the device has no MSI-X.
     pub fn vectors(&self) -> u32 {
         self.vectors
     }
@@ -352,7 +352,7 @@ impl PciDevice {
         self.enable_bus_master()
     }
 
-    /// Maps its registers and doorbells (BAR0).
+    /// Maps the controller's registers and doorbells (BAR0).
     pub fn registers(&self) -> Result<PciRegisters, VfioError> {
         let RegionInfo { maps, bytes, offset } =
             region(&self.file, bind::VFIO_PCI_BAR0_REGION_INDEX)?;

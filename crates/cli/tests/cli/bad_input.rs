@@ -70,7 +70,7 @@ fn a_typo_in_each_argument() {
     fails("compare --modes poll,poll", &["--modes has poll twice"]);
     fails("compare --repeat 0", &["--repeat", "from 1 to 10000"]);
     fails("compare --host-work much", &["--host-work", "much"]);
-    fails("compare --device mem:", &["--device", "no size"]);
+    fails("compare --device mem:", &["--device", "not a size"]);
     fails(
         "compare --json no/such/directory",
         &["cannot write the results to no/such/directory", "No such file"],

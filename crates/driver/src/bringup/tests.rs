@@ -370,7 +370,7 @@ fn errors_show_the_registers() {
         ..Script::default()
     };
     let error = attempt(refuse).1.unwrap_err().to_string();
-    let expected = "the controller cannot be brought up; Create I/O Completion Queue 1: the controller answered Invalid Queue Size (01h/02h) \
+    let expected = "the controller cannot be brought up; Create I/O Completion Queue 1: the controller rejected the command: Invalid Queue Size (01h/02h) \
                     (CAP 0x000000200201003f, CC 0x00460001, CSTS 0x00000001)";
     assert_eq!(error, expected);
 }

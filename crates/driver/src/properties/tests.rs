@@ -85,7 +85,7 @@ fn time_outs_and_refusals_name_the_access() {
     };
     assert_eq!(
         error.to_string(),
-        "writing CC: the controller answered Invalid Field in Command (00h/02h)"
+        "writing CC: the controller returned Invalid Field in Command (00h/02h)"
     );
 }
 

@@ -1,4 +1,5 @@
-//! Steps with external changes, with injected faults, or with a lost path to the host.
+//! The slow variant of a controller's step: with changes from outside ([`Change`]), injected
+//! faults, or a lost path to the host.
 
 use std::sync::Arc;
 
@@ -59,8 +60,7 @@ impl<P: Port> Controller<P> {
         for (at, change) in
             self.external.mailbox.as_ref().map(|mailbox| mailbox.take()).unwrap_or_default()
         {
-            // The mailbox is filled by other threads; from here on only this thread handles the
-            // change.
+            // Other threads fill the mailbox; from here on only this thread handles the change.
             self.external.expect(at, change);
         }
         let mut worked = false;
@@ -71,7 +71,8 @@ impl<P: Port> Controller<P> {
         }
         let faults = self.external.faults.clone();
         if let Some(faults) = &faults {
-            // Before the step, so that a delayed message precedes the ones that the step sends.
+            // Delayed messages are sent before the step, so that they precede those that the step
+            // sends.
             faults.advance(now, &self.port);
         }
         let mut step = match self.external.link {
@@ -186,8 +187,8 @@ impl<P: Port> Controller<P> {
         self.external.faults.as_ref().map(FaultInjector::injected).unwrap_or_default()
     }
 
-    /// The path is lost: writes in service keep a copy of their data, as host memory is out of
-    /// reach; other commands will have no effect.
+    /// Handles the loss of the path: the data of writes in service are copied, because host memory
+    /// will be out of reach; other commands will have no effect.
     fn lose_path(&mut self, loss: Loss) {
         // A second loss keeps the data of the first: host memory has been out of reach since then.
         if self.external.link == Link::Up {
@@ -206,7 +207,8 @@ impl<P: Port> Controller<P> {
         self.external.silent_at = self.keep_alive + self.config.quiesce_time;
     }
 
-    /// The path is restored. A disabled controller is unaffected; any other reports CSTS.CFS.
+    /// Handles the return of the path. A disabled controller is not affected; any other controller
+    /// reports CSTS.CFS.
     fn restore_path(&mut self) {
         let Link::Lost(loss) = self.external.link else { return };
         self.external.link = Link::Up;
@@ -238,8 +240,8 @@ impl<P: Port> Controller<P> {
                 }
             }
         }
-        // A controller has to stop by then; `exceed-cqt` lets it continue while it has writes to
-        // execute.
+        // From `silent_at` on the controller must not execute commands; `exceed-cqt` lets it
+        // continue while it has writes to execute.
         let exceeds = self.external.exceeds_cqt && !self.external.taken.is_empty();
         let silent_at = if exceeds { Nanos::MAX } else { self.external.silent_at };
         while let Some(due) = self.schedule.pop(now.min(silent_at)) {

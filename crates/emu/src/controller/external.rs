@@ -15,7 +15,7 @@ use crate::subsystem::{Change, Loss, Mailbox};
 pub(crate) enum Link {
     Up,
     Lost(Loss),
-    /// Restored; the controller needs a reset.
+    /// The path is restored; the controller needs a reset.
     NeedsReset,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct External {
     pub(super) mailbox: Option<Arc<Mailbox>>,
     /// Scheduled changes, ordered by time.
     coming: Vec<(Nanos, Change)>,
-    /// Time of the first of them.
+    /// Time of the first scheduled change.
     pub(super) next: Nanos,
     pub(super) link: Link,
     /// Writes of a lost path are executed even after `silent_at`.
@@ -49,7 +49,8 @@ pub(crate) struct External {
     pub(super) held: Vec<Due>,
     /// Data of writes that were in service when the path was lost, by `order`.
     pub(super) taken: BTreeMap<u64, Vec<u8>>,
-    /// Keep Alive Timeout plus CQT: after this time none of them may be executed.
+    /// When the Keep Alive Timeout and CQT are over: from then on no write in `taken` may be
+    /// executed.
     pub(super) silent_at: Nanos,
 }
 
@@ -80,7 +81,7 @@ impl External {
             || self.mailbox.as_ref().is_some_and(|mailbox| mailbox.has_news())
     }
 
-    /// Holds a command if it has to be held; returns whether it was.
+    /// Holds a command if commands of its kind are held. Returns whether it is held.
     #[inline]
     pub(super) fn holds(&mut self, op: Op, due: Due) -> bool {
         let held =
@@ -97,15 +98,15 @@ impl External {
         self.held.clear();
         self.taken.clear();
         self.silent_at = Nanos::MAX;
-        // A path that is still lost stays so: a reset of the controller does not repair it.
+        // A path that is lost stays lost: a reset of the controller does not repair it.
         if self.link == Link::NeedsReset {
             self.link = Link::Up;
         }
     }
 
     pub(super) fn expect(&mut self, at: Nanos, change: Change) {
-        // After changes of the same time, so that they are applied in the order in which they were
-        // requested.
+        // Inserted after changes of the same time, so that changes are applied in the order in
+        // which they were requested.
         let place = self.coming.partition_point(|(other, _)| *other <= at);
         self.coming.insert(place, (at, change));
         self.next = self.coming.first().map_or(Nanos::MAX, |(at, _)| *at);

@@ -78,7 +78,7 @@ impl<P: Port> Controller<P> {
         if self.csts.nssro() {
             self.poll_nssro();
         }
-        // After NSSR, which resets CC as well.
+        // CC is handled after NSSR, which resets CC as well.
         if cc != self.cc {
             self.configure(now, cc);
         }
@@ -152,7 +152,7 @@ impl<P: Port> Controller<P> {
         let refused = |what: &str, e: BusError| format!("{what}: {e}");
         let sq = self.port.map_sq(asq, aqa.sq_entries()).map_err(|e| refused("ASQ", e))?;
         let cq = self.port.map_cq(acq, aqa.cq_entries()).map_err(|e| refused("ACQ", e))?;
-        // After mapping: if it fails, the registers stay as they are.
+        // Doorbells are cleared after mapping: if mapping fails, the registers stay as they are.
         self.clear_doorbells(QueueId::ADMIN);
         self.queues.add_cq(Cq::new(QueueId::ADMIN, Some(Vector(0)), cq, aqa.cq_entries()));
         self.queues.add_sq(Sq::new(QueueId::ADMIN, QueueId::ADMIN, sq, aqa.sq_entries()));
@@ -176,7 +176,8 @@ impl<P: Port> Controller<P> {
         self.schedule.clear();
         self.early.clear();
         self.features.reset();
-        // After the queues are gone: no entry remains that a pending message could announce.
+        // Interrupts are reset after the queues are removed, so that no entry remains that a
+        // pending message could announce.
         self.interrupts.reset(&self.port);
         self.events = ControllerEvents::new();
         self.keep_alive = Nanos::MAX;

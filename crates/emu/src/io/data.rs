@@ -101,7 +101,7 @@ pub(super) fn read_mem(
 ) -> Result<(), Status> {
     while let Some(Segment { mut addr, mut len }) = data.next(port)? {
         while len > 0 {
-            // Straight from the medium's page to host memory, without a bounce buffer.
+            // Data are copied from the medium's page to host memory, without a bounce buffer.
             let piece = mem.piece(at, len);
             if piece.is_empty() {
                 return Err(Status::INTERNAL_ERROR);
@@ -122,8 +122,8 @@ pub(super) fn write_mem(
     port: &impl Port,
 ) -> Result<(), Status> {
     while let Some(Segment { mut addr, mut len }) = data.next(port)? {
-        // Before any page is changed: a write to inaccessible memory must not leave half of its
-        // data on the medium.
+        // All host memory is checked before any page is changed: a Write with inaccessible memory
+        // must not leave half of its data on the medium.
         port.check(addr, len).map_err(refused)?;
         while len > 0 {
             let piece = mem.piece_mut(at, len).map_err(status_of)?;

@@ -10,7 +10,8 @@ use crate::config::Config;
 use crate::{NamespaceConfig, Port};
 
 impl Store {
-    /// Validates such a command, as far as possible without reading host memory.
+    /// Validates a command other than Read and Write, as far as possible without reading host
+    /// memory.
     #[cold]
     pub(super) fn decode_other(&self, sqe: &Sqe) -> Result<IoCommand, Status> {
         match self.operation(sqe.opcode).ok_or(Status::INVALID_OPCODE.with_dnr())? {
@@ -69,7 +70,8 @@ impl Store {
         })
     }
 
-    /// Executes such a command. `null` reads neither lists nor data; its Compare always succeeds.
+    /// Executes a command other than Read and Write. With the profile `null` neither lists nor data
+    /// are read, and Compare always succeeds.
     #[cold]
     #[inline(never)]
     pub(super) fn execute_other(

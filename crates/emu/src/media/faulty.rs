@@ -34,7 +34,8 @@ pub(crate) struct Faulty<M> {
     misdirected: u32,
     phantom: u32,
     lies: bool,
-    /// With a cache: the durable content of each piece that was written since the last Flush.
+    /// The durable content of each piece that was written since the last Flush; `None` without a
+    /// cache.
     before: Option<BTreeMap<u64, Vec<u8>>>,
 }
 
@@ -43,13 +44,14 @@ impl<M: Media> Faulty<M> {
         Faulty { inner, misdirected: 0, phantom: 0, lies: false, before: None }
     }
 
-    /// Injects a fault, once or from now on. `block`: logical block size in bytes.
+    /// Injects a fault, which happens once or lasts from now on. `block`: logical block size in
+    /// bytes.
     pub(crate) fn expect(&mut self, fault: MediaFault, block: u64) -> Result<(), MediaError> {
         match fault {
             MediaFault::Rot(lba) => {
                 let (at, mut byte) = (lba.saturating_mul(block), [0]);
                 self.inner.read_at(at, &mut byte)?;
-                // Past the write cache: the fault is in the medium itself.
+                // The write bypasses the cache: the fault is in the medium itself.
                 self.inner.write_at(at, &[byte[0] ^ 0x10], false)?;
             }
             MediaFault::Misdirected(times) => self.misdirected = times,
@@ -61,7 +63,7 @@ impl<M: Media> Faulty<M> {
         Ok(())
     }
 
-    /// The faults that last.
+    /// The injected faults that are still in effect.
     #[cfg(feature = "serve")]
     pub(crate) fn expected(&self) -> Vec<MediaFault> {
         let faults = [
@@ -158,8 +160,8 @@ impl<M: Media> Media for Faulty<M> {
     }
 
     fn flush(&mut self) -> Result<(), MediaError> {
-        // Acknowledged without being done: the data stay in `before`, and a power loss reverts
-        // them.
+        // The Flush is acknowledged but not executed: `before` is kept, and a power loss reverts
+        // the writes.
         if self.lies {
             return Ok(());
         }

@@ -1,4 +1,5 @@
-//! A sparse medium in memory: its size may be terabytes, its memory is that of the written pages.
+//! A sparse medium in memory: its size may be terabytes, but it uses memory only for the pages that
+//! were written.
 
 use super::budget::Budget;
 use super::slabs::{PAGE, Slabs};
@@ -47,7 +48,7 @@ impl Mem {
         page.get(offset as usize..end as usize).unwrap_or_default()
     }
 
-    /// As above, for writing: allocates the page if necessary. `len` must not be 0.
+    /// As [`Mem::piece`], for writing: allocates the page if necessary. `len` must not be 0.
     #[inline]
     pub(crate) fn piece_mut(&mut self, at: u64, len: u64) -> Result<&mut [u8], MediaError> {
         let offset = at % PAGE;

@@ -23,8 +23,8 @@ pub(crate) use faulty::Faulty;
 pub use faulty::MediaFault;
 pub use mem::Mem;
 
-/// A byte-addressed medium, volatile until [`Media::flush`]. The controller checks ranges before it
-/// calls.
+/// A byte-addressed medium. Writes may be volatile until [`Media::flush`]. The controller checks
+/// ranges before it calls these methods.
 pub trait Media: Send {
     /// Size in bytes. Constant.
     fn bytes(&self) -> u64;

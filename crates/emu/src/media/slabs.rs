@@ -83,7 +83,7 @@ impl Slabs {
         self.memory.get((u64::from(number) / SLAB_PAGES) as usize)?.get(start..)
     }
 
-    /// As above, for writing.
+    /// As [`Slabs::page`], for writing.
     #[inline]
     pub(super) fn page_mut(&mut self, number: u32, offset: u64) -> Option<&mut [u8]> {
         let start = (u64::from(number) % SLAB_PAGES * PAGE + offset) as usize;
@@ -122,7 +122,8 @@ impl Slabs {
     }
 
     fn grow(&mut self) -> Result<u32, MediaError> {
-        // Charged before it is allocated: another medium of the same budget may take the rest.
+        // The slab is charged before it is allocated: another medium may take the rest of the
+        // budget.
         self.budget.take(self.slab_bytes())?;
         let memory = vec![0; self.slab_bytes() as usize].into_boxed_slice();
         let slab = match self.gone.pop() {

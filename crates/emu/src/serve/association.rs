@@ -35,16 +35,16 @@ pub(super) struct Association {
     pub(super) next: Option<Nanos>,
     /// The controller has to be stepped now.
     pub(super) moved: bool,
-    /// The connections are lost, but the controller may still execute writes it has fetched.
+    /// The connections are lost; the controller may still execute writes that it has fetched.
     pub(super) alone: bool,
     admin_entries: u32,
 }
 
-/// Most entries of an admin queue.
+/// Maximum entries of an admin queue.
 pub(super) const ADMIN_ENTRIES: u32 = 256;
 
-/// DW0 and status of a Connect with an invalid parameter: its offset, and whether that is in the
-/// data or in the command.
+/// DW0 and status of a Connect with an invalid parameter. `offset`: where the parameter is, in the
+/// data (`in_data`) or in the command.
 pub(super) fn invalid(offset: usize, in_data: bool) -> (u32, Status) {
     (fabrics::invalid_parameter(offset, in_data), fabrics::INVALID_PARAMETERS.with_dnr())
 }

@@ -1,5 +1,5 @@
-//! Connection to a vfio-user client. Requests go both ways: region accesses by the client, DMA_READ
-//! and DMA_WRITE by the controller for memory that came without a descriptor.
+//! Connection to a vfio-user client. Requests go both ways: the client sends region accesses, and
+//! the controller DMA_READ and DMA_WRITE for memory that came without a descriptor.
 //!
 //! ```text
 //!   client                          server
@@ -18,14 +18,14 @@ use std::sync::Arc;
 use units::Nanos;
 use vfio_user::{DmaRequest, Message, Received, Socket, SocketError};
 
-/// Most bytes of one access, in either direction.
-pub(super) const MOST_DATA: u32 = 0x1_0000;
+/// Maximum bytes of one access, in either direction.
+pub(super) const MAX_DATA: u32 = 0x1_0000;
 
-/// Time that a client has to answer a DMA message. The thread waits for the answer.
-const PATIENCE: Nanos = Nanos::from_secs(1);
+/// Time that a client has to reply to a DMA message. The thread waits for the reply.
+const REPLY_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// Time that the thread may wait for one client in total before it polls the sockets again.
 const TURN: Nanos = Nanos::from_secs(5);
-/// Most bytes of requests that are queued while an answer is awaited.
+/// Maximum bytes of requests that are queued while a reply is awaited.
 const MAX_WAITING: usize = 1 << 20;
 /// Bytes that are counted for each queued request, in addition to its body, and for each
 /// descriptor.
@@ -41,39 +41,40 @@ pub(super) struct ClientConnection {
 
 struct ConnectionState {
     socket: Socket,
-    /// Requests received while an answer was awaited, and their bytes.
+    /// Requests received while a reply was awaited.
     waiting: VecDeque<Message<OwnedFd>>,
+    /// Sum of the `weight` of these requests.
     waiting_bytes: usize,
     /// Result of the connection's end, to be returned after `waiting`.
     ended: Option<Result<Received, SocketError>>,
     /// Message ID of the last message sent.
     asked: u16,
-    /// Message ID of a request that timed out; its late answer is ignored.
+    /// Message ID of a request that timed out; its late reply is ignored.
     late: Option<u16>,
-    /// Most bytes of memory per message, as the client negotiated.
-    most: usize,
+    /// Maximum bytes of memory per message, as the client negotiated.
+    max_data: usize,
     client: Client,
     /// Time waited since the sockets were polled last.
     waited: Nanos,
 }
 
-/// Whether a client answers DMA messages correctly.
+/// Whether a client replies to DMA messages correctly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Client {
+    /// No DMA message has been sent to the client yet.
     New,
-    /// It follows the specification.
+    /// The client follows the specification.
     Answers,
-    /// It did not answer correctly or in time: no more messages are sent.
-    PermanentFailure {
-        told: bool,
-    },
+    /// The client did not reply correctly or in time: no more messages are sent. `told`: this was
+    /// reported.
+    PermanentFailure { told: bool },
 }
 
 impl ClientConnection {
     pub(super) fn new(stream: UnixStream) -> io::Result<ClientConnection> {
         let stream = Arc::new(stream);
         // Header, access header and data. A SET_IRQS with a byte for each vector is shorter.
-        let socket = Socket::new(stream.clone(), MOST_DATA + 64)?;
+        let socket = Socket::new(stream.clone(), MAX_DATA + 64)?;
         let inner = ConnectionState {
             socket,
             waiting: VecDeque::new(),
@@ -81,16 +82,16 @@ impl ClientConnection {
             ended: None,
             asked: 0,
             late: None,
-            most: MOST_DATA as usize,
+            max_data: MAX_DATA as usize,
             client: Client::New,
             waited: Nanos::ZERO,
         };
         Ok(ClientConnection { stream, inner: RefCell::new(inner) })
     }
 
-    /// Sets the negotiated most bytes of memory per message.
+    /// Sets the negotiated maximum bytes of memory per message.
     pub(super) fn limit(&self, bytes: u64) {
-        self.inner.borrow_mut().most = bytes.clamp(1, MOST_DATA.into()) as usize;
+        self.inner.borrow_mut().max_data = bytes.clamp(1, MAX_DATA.into()) as usize;
     }
 
     /// Receives the next message, queued ones first.
@@ -113,7 +114,7 @@ impl ClientConnection {
         !inner.waiting.is_empty() || inner.ended.is_some()
     }
 
-    /// Whether this is the late answer to a request that timed out.
+    /// Whether this is the late reply to a request that timed out.
     pub(super) fn is_late(&self, id: u16) -> bool {
         self.inner.borrow_mut().late.take_if(|late| *late == id).is_some()
     }
@@ -132,13 +133,13 @@ impl ClientConnection {
         self.inner.borrow().socket.has_unsent()
     }
 
-    /// Whether DMA messages may be sent: the client has not failed to answer one.
+    /// Whether DMA messages may be sent: the client is connected, and has replied to each so far.
     pub(super) fn answers(&self) -> bool {
         let inner = self.inner.borrow();
         !matches!(inner.client, Client::PermanentFailure { .. }) && inner.ended.is_none()
     }
 
-    /// Whether the client has stopped answering since the last call.
+    /// Whether the client has stopped replying since the last call.
     pub(super) fn take_given_up(&self) -> bool {
         let client = &mut self.inner.borrow_mut().client;
         let news = *client == Client::PermanentFailure { told: false };
@@ -151,9 +152,9 @@ impl ClientConnection {
     /// Reads client memory by DMA_READ. Returns false on failure.
     pub(super) fn read(&self, address: u64, into: &mut [u8]) -> bool {
         let mut inner = self.inner.borrow_mut();
-        let most = inner.most;
-        into.chunks_mut(most).enumerate().all(|(n, piece)| {
-            let address = address + (n * most) as u64;
+        let max = inner.max_data;
+        into.chunks_mut(max).enumerate().all(|(n, piece)| {
+            let address = address + (n * max) as u64;
             inner.transfer(&DmaRequest::Read { address, count: piece.len() as u32 }, piece)
         })
     }
@@ -161,9 +162,9 @@ impl ClientConnection {
     /// Writes client memory by DMA_WRITE. Returns false on failure.
     pub(super) fn write(&self, address: u64, from: &[u8]) -> bool {
         let mut inner = self.inner.borrow_mut();
-        let most = inner.most;
-        from.chunks(most).enumerate().all(|(n, data)| {
-            let address = address + (n * most) as u64;
+        let max = inner.max_data;
+        from.chunks(max).enumerate().all(|(n, data)| {
+            let address = address + (n * max) as u64;
             inner.transfer(&DmaRequest::Write { address, data }, &mut [])
         })
     }
@@ -189,12 +190,12 @@ impl ConnectionState {
         if matches!(self.client, Client::PermanentFailure { .. }) || self.ended.is_some() {
             return false;
         }
-        // A new ID for each request: a late reply to an earlier one must not be taken for this
-        // one's.
+        // Each request has a new ID: a late reply to an earlier request must not be taken for the
+        // reply to this one.
         self.asked = self.asked.wrapping_add(1);
         let begun = hw::now();
         let sent = self.socket.send(&ask.to_bytes(self.asked), &[]);
-        let answer = sent.and_then(|()| self.answer(begun + PATIENCE.min(TURN - self.waited)));
+        let answer = sent.and_then(|()| self.answer(begun + REPLY_TIMEOUT.min(TURN - self.waited)));
         self.waited += hw::now() - begun;
         match answer {
             Ok(Some(message)) => self.take(ask, message, into),
@@ -205,7 +206,7 @@ impl ConnectionState {
                 self.give_up()
             }
             Err(error) => {
-                // Reported by the next `receive`, because here only the data transfer can fail.
+                // The next `receive` reports the error; here only the data transfer fails.
                 self.ended = Some(Err(error));
                 false
             }
@@ -264,7 +265,7 @@ impl ConnectionState {
     }
 }
 
-/// Bytes that a queued message is counted with.
+/// Bytes that a queued message counts towards [`MAX_WAITING`].
 fn weight(message: &Message<OwnedFd>) -> usize {
     REQUEST + message.body.len() + message.fds.len() * DESCRIPTOR
 }

@@ -24,7 +24,7 @@ pub(super) struct Endpoint {
     control: Control,
     device: String,
     pub(super) session: Option<Session>,
-    /// A client has connected and negotiated the version.
+    /// At least one client has connected and negotiated the version.
     pub(super) had_client: bool,
     /// Poller keys.
     keys: Keys,
@@ -104,7 +104,7 @@ impl Endpoint {
         lost
     }
 
-    /// Reports a client that did not answer a DMA message.
+    /// Reports a client that did not reply to a DMA message.
     pub(super) fn report_no_answer(&self, report: Report<'_>) {
         if self.session.as_ref().is_some_and(|session| session.connection().take_given_up()) {
             self.report(ServeEvent::GivesNoMemory, report);
@@ -123,8 +123,8 @@ impl Endpoint {
         }
     }
 
-    /// Handles the poller's events, but for the client's messages: new clients, and the control
-    /// socket.
+    /// Handles the poller's events for new clients and for the control socket. Messages of the
+    /// client are handled elsewhere.
     pub(super) fn handle_events(&mut self, arrived: &[u64], poller: &Poller, report: Report<'_>) {
         if arrived.contains(&self.keys.listener) || self.listener.must_retry_accept {
             self.admit(poller, report);
@@ -205,8 +205,7 @@ impl Endpoint {
     pub(super) fn handle_messages(&mut self, poller: &Poller, report: Report<'_>) -> bool {
         for _ in 0..MESSAGES {
             let Some(session) = &mut self.session else { return false };
-            // Events are collected and reported afterwards, because the session borrows the
-            // endpoint.
+            // Events are collected and reported later, because the session borrows the endpoint.
             let agreed = session.is_agreed();
             let mut events = Vec::new();
             let result = session.turn(&mut self.function, &mut |event| events.push(event));
@@ -214,7 +213,8 @@ impl Endpoint {
             events.into_iter().for_each(|event| self.report(event, report));
             if !agreed && is_agreed {
                 self.had_client = true;
-                // Only after VERSION: before it the peer may be any program.
+                // The client is reported only after VERSION: before that the peer may be any
+                // program.
                 self.report(ServeEvent::Attached, report);
             }
             match result {

@@ -33,8 +33,8 @@ pub enum ServeEvent {
         /// NQN of the subsystem.
         nqn: String,
     },
-    /// The address is reachable from other machines, and the list of host NQNs, which are not
-    /// authenticated, is the only protection.
+    /// The address is reachable from other machines, and the only protection is the list of host
+    /// NQNs, which are not authenticated.
     OnlyFilters,
     /// A host has connected and has a controller.
     Associated {
@@ -71,8 +71,8 @@ pub enum ServeEvent {
     MoreRefused,
     /// A fault was injected by a script or `reap ctl`.
     Fault(String),
-    /// The client did not answer a DMA message correctly and in time, for memory without a
-    /// descriptor. No more are sent.
+    /// The client did not reply correctly and in time to a DMA message, for memory without a
+    /// descriptor. No more DMA messages are sent.
     GivesNoMemory,
     /// The client unmapped the memory of a queue: the controller failed (CSTS.CFS).
     QueueLost,

@@ -39,8 +39,8 @@ pub(super) struct FabricHost {
     posted: RefCell<VecDeque<Cqe>>,
 }
 
-/// A submission queue: received commands that the controller has not fetched. A queue on the heap,
-/// as a ring of 1,024 entries would take 64 KiB for an idle connection.
+/// A submission queue: received commands that the controller has not fetched. It grows on demand: a
+/// ring of 1,024 entries would take 64 KiB for an idle connection.
 struct Ring {
     commands: RefCell<VecDeque<Sqe>>,
     tail: Cell<u32>,
@@ -62,7 +62,7 @@ fn key(queue: QueueId, cid: u16) -> u32 {
 }
 
 impl FabricHost {
-    /// For a controller with this many I/O queues.
+    /// Creates the state for a controller with this many I/O queues.
     pub(super) fn new(queues: u16) -> FabricHost {
         FabricHost {
             bar: Bar::new(queues + 1),
@@ -107,7 +107,7 @@ impl FabricHost {
         }
         ring.commands.borrow_mut().push_back(sqe);
         ring.tail.set((ring.tail.get() + 1) % ring.entries);
-        // After the command is in the queue: the controller fetches whatever the tail announces.
+        // The tail is moved after the command was queued: the controller fetches up to the tail.
         self.bar.ring_sq(queue, ring.tail.get());
         true
     }
@@ -119,7 +119,7 @@ impl FabricHost {
         let mut buffers = self.buffers.borrow_mut();
         let buffer = buffers.remove(&key(QueueId(cqe.sq_id), cqe.cid));
         if buffers.is_empty() {
-            // Capacity that a burst has grown is released.
+            // Capacity that a burst has needed is released.
             buffers.shrink_to(64);
             self.posted.borrow_mut().shrink_to(64);
         }
@@ -182,8 +182,7 @@ impl SqSlots for FabricSq {
         let mut commands = self.0.commands.borrow_mut();
         let sqe = commands.pop_front().unwrap_or_default();
         if commands.is_empty() {
-            // Capacity that a burst has grown is released, as most connections are idle most of the
-            // time.
+            // Capacity that a burst has needed is released, because connections are often idle.
             commands.shrink_to(64);
         }
         sqe

@@ -14,7 +14,7 @@ use vfio_user::{
 };
 
 use super::config_space::{CONFIG_BYTES, ConfigSpace, MSIX_BYTES, PENDING_BITS};
-use super::connection::{ClientConnection, MOST_DATA};
+use super::connection::{ClientConnection, MAX_DATA};
 use super::host::{GuestPort, Host, STRIDE};
 use super::served::{Namespaces, ServeError, Served};
 use crate::{Change, Config, Controller};
@@ -100,11 +100,12 @@ impl Function {
         if self.maps {
             self.host.map_doorbells(self.bar0_bytes)?;
         }
-        self.host.ask_by(connection);
+        self.host.set_connection(connection);
         Ok(())
     }
 
-    /// Fails the controller (CSTS.CFS) if a queue's memory was unmapped. Returns whether it was.
+    /// Fails the controller (CSTS.CFS) if the memory of a queue was unmapped. Returns whether the
+    /// controller has failed.
     pub(super) fn fail_without_queue(&mut self) -> bool {
         let lost = self.host.take_queue_lost();
         if lost {
@@ -121,7 +122,7 @@ impl Function {
             }
             Change::Resize { nsid, .. } if self.controller.store.get(nsid).is_none() => {
                 Err(format!(
-                    "there is no namespace {nsid}: they are 1 to {}",
+                    "there is no namespace {nsid}: namespaces are 1 to {}",
                     self.controller.store.highest()
                 ))
             }
@@ -192,7 +193,7 @@ impl Function {
                 0..region::COUNT => Ok(Reply::RegionInfo(self.region(*index, *room))),
                 _ => Err(Refusal::new(
                     Errno::INVAL,
-                    format!("there is no region {index}: they are 0 to {}", region::COUNT - 1),
+                    format!("there is no region {index}: regions are 0 to {}", region::COUNT - 1),
                 )),
             },
             Request::IrqInfo { index } => match index {
@@ -203,7 +204,7 @@ impl Function {
                 _ => Err(Refusal::new(
                     Errno::INVAL,
                     format!(
-                        "there is no kind {index} of interrupts: they are 0 to {}",
+                        "there is no kind {index} of interrupts: kinds are 0 to {}",
                         irq::COUNT - 1
                     ),
                 )),
@@ -252,7 +253,7 @@ impl Function {
     fn irqs(&self, index: u32) -> u32 {
         match index {
             irq::MSIX => self.vectors.into(),
-            // Never signalled, but QEMU requires the interrupt to exist.
+            // This interrupt is never signalled, but QEMU requires it to exist.
             irq::ERROR => 1,
             _ => 0,
         }
@@ -267,7 +268,7 @@ impl Function {
         let last = set.start.checked_add(set.count).filter(|last| *last <= count || set.count == 0);
         let Some(last) = last.filter(|_| set.index < irq::COUNT) else {
             let why = format!(
-                "SET_IRQS names {} from {} on of kind {}, which has {count}",
+                "SET_IRQS selects {} interrupts from {} on of kind {}, which has {count}",
                 set.count, set.start, set.index
             );
             return Err(Refusal::new(Errno::INVAL, why));
@@ -341,7 +342,7 @@ impl Function {
     fn check(&self, access: &RegionAccess) -> Result<(), Refusal> {
         let bytes = self.region_bytes(access.region);
         let end = access.offset.checked_add(access.count.into());
-        if access.count > MOST_DATA || end.is_none_or(|end| end > bytes) {
+        if access.count > MAX_DATA || end.is_none_or(|end| end > bytes) {
             let RegionAccess { offset, region, count } = access;
             return Err(Refusal::new(
                 Errno::INVAL,

@@ -37,7 +37,7 @@ pub(super) struct Host {
     /// Connection for DMA_READ and DMA_WRITE messages, for memory that came without a file
     /// descriptor.
     connection: RefCell<Option<Rc<ClientConnection>>>,
-    /// The memory of a queue could not be accessed.
+    /// The memory of a queue has become inaccessible.
     queue_lost: Cell<bool>,
 }
 
@@ -98,7 +98,7 @@ impl Host {
     }
 
     /// Sets the connection of a new client, for access to its memory by messages.
-    pub(super) fn ask_by(&self, connection: &Rc<ClientConnection>) {
+    pub(super) fn set_connection(&self, connection: &Rc<ClientConnection>) {
         self.connection.replace(Some(connection.clone()));
     }
 

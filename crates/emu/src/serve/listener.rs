@@ -103,7 +103,7 @@ pub(super) fn no_room(error: &io::Error) -> String {
 impl Drop for Listener {
     fn drop(&mut self) {
         let now = fs::symlink_metadata(&self.path).ok().map(|file| (file.dev(), file.ino()));
-        // Another server may have replaced the file since.
+        // Another server may have replaced the file in the meantime.
         if now.is_some() && now == self.file {
             _ = fs::remove_file(&self.path);
         }

@@ -18,8 +18,8 @@ const STOP: u64 = 0;
 
 /// Controller steps before the sockets are polled again.
 const STEPS: usize = 16;
-/// Empty polls of mapped doorbells per reading of the clock. A command found in between starts with
-/// a time stamp that is too early by their duration at most.
+/// Empty polls of mapped doorbells per reading of the clock. A command found in between gets a
+/// start time that is too early, by at most the duration of these polls.
 const LOOKS: u32 = 8;
 /// The clock is read at every poll if an event is due within this time.
 const SOON: Nanos = Nanos::from_micros(10);
@@ -143,8 +143,8 @@ impl Server {
         }
         let (mut worked, mut next) = (false, None);
         for _ in 0..STEPS {
-            // Several steps without polling the sockets: an epoll_wait per step would dominate its
-            // cost.
+            // Controllers are stepped several times per poll of the sockets: an epoll_wait per step
+            // would cost more than the step.
             (worked, next) = self.step(hw::now());
             if !worked {
                 break;
@@ -218,7 +218,8 @@ impl Server {
         let now = hw::now();
         for step in self.script.take().into_iter().flat_map(|script| script.steps) {
             if let Some(endpoint) = self.endpoints.get_mut(step.path) {
-                // Scheduled all at once; each controller applies its own changes when they are due.
+                // All steps are scheduled at once; each controller applies its changes when they
+                // are due.
                 endpoint.function.controller.change(now + step.at, step.change);
             }
         }

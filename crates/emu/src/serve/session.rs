@@ -11,18 +11,18 @@ use vfio_user::{
     Version,
 };
 
-use super::connection::{ClientConnection, MOST_DATA};
+use super::connection::{ClientConnection, MAX_DATA};
 use super::event::ServeEvent;
 use super::function::{Function, Refusal};
 use super::listener::no_room;
 
-/// Refused requests of one client that are reported.
+/// How many refused requests of one client are reported.
 const TOLD: u32 = 8;
 
 /// This side's capabilities.
 const OURS: Capabilities = Capabilities {
     max_msg_fds: Socket::MAX_FDS as u64,
-    max_data_xfer_size: MOST_DATA as u64,
+    max_data_xfer_size: MAX_DATA as u64,
     max_dma_maps: hw::GuestMemory::MAX_RANGES as u64,
 };
 
@@ -116,11 +116,11 @@ impl Session {
         }
         let command = Command::from_number(header.command);
         let unknown =
-            || Refusal::new(Errno::NOTSUP, format!("command {} is not known here", header.command));
+            || Refusal::new(Errno::NOTSUP, format!("command {} is not supported", header.command));
         let request = command.ok_or_else(unknown).and_then(|command| {
             Request::from_bytes(command, &body).map_err(|error| Refusal::new(Errno::INVAL, error))
         });
-        // Taken before the request is handled, which may change it.
+        // `agreed` is read before the request is handled, which may change it.
         let agreed = self.agreed;
         let reply = match &request {
             Err(_) => None,
@@ -181,8 +181,8 @@ impl Session {
             );
             return Err(Refusal::new(Errno::INVAL, why));
         }
-        // From here on every other request is accepted; a refused VERSION leaves the client a
-        // second try.
+        // From here on other requests are accepted. After a refused VERSION the client may try
+        // again.
         self.agreed = true;
         self.connection.limit(theirs.capabilities.max_data_xfer_size);
         Ok(Reply::Version(Version { major: 0, minor: 0, capabilities: OURS }))

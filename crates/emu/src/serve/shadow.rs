@@ -106,8 +106,8 @@ impl Shadow {
         Some((doorbell, words(&self.buffers, memory, n)))
     }
 
-    /// Reads a doorbell. Outer `None`: the buffers do not hold it; inner `None`: the client has not
-    /// written it to memory yet.
+    /// Reads a doorbell. Outer `None`: the buffers do not contain the doorbell; inner `None`: the
+    /// client has not written it to memory yet.
     pub(super) fn value(
         &self,
         memory: &GuestMemory,
@@ -138,7 +138,7 @@ impl Shadow {
         };
         words.set_value(value)?;
         doorbell.seen.set(value);
-        // EventIdx of an earlier queue with this identifier says nothing about the new one.
+        // The EventIdx of an earlier queue with this identifier is not valid for the new queue.
         doorbell.armed.set(None);
         Ok(())
     }

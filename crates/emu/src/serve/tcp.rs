@@ -5,8 +5,8 @@
 //!          ◄─ (tcp)  ◄─ posted entries, data
 //! ```
 //!
-//! A single thread receives, steps the controllers and sends; it sleeps in the poller when none of
-//! them has work. Memory for payload is bounded, for all connections together and for each.
+//! A single thread receives, steps the controllers and sends; it sleeps in the poller when there is
+//! no work. Memory for payload is bounded, for all connections together and for each.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
@@ -43,15 +43,15 @@ pub(super) use tests::now;
 type Report<'a> = &'a mut dyn FnMut(ServeEvent);
 
 const STOP: u64 = 0;
-/// Keys of the poller: the listeners of control sockets, those of the addresses, connections.
-/// Clients of control sockets come after all others.
+/// Ranges of poller keys: the listeners of control sockets, the listeners of the addresses, and
+/// connections. The keys of clients of control sockets are above all others.
 const CONTROLS: u64 = 1 << 8;
 const PORTS: u64 = 1 << 9;
 const CONNECTIONS: u64 = 1 << 16;
 
-/// Most open connections.
+/// Maximum open connections.
 const MAX_CONNECTIONS: usize = 2048;
-/// Most associations.
+/// Maximum associations.
 const MAX_ASSOCIATIONS: usize = 512;
 /// Time from accept until Connect must have completed.
 const GREETING: Nanos = Nanos::from_secs(5);
@@ -61,15 +61,15 @@ const LINGER: Nanos = Nanos::from_secs(1);
 const AGAIN: Nanos = Nanos::from_millis(100);
 /// Bytes of payload buffers, over all connections. A command that needs more waits.
 const MEMORY: u64 = 256 << 20;
-/// Most bytes of payload buffers of one connection.
+/// Maximum bytes of payload buffers of one connection.
 const MEMORY_OF_ONE: u64 = 32 << 20;
-/// Unsent bytes of headers and responses at which nothing more is read from a connection, as a host
-/// that does not read its responses could otherwise make the queue grow without bound.
+/// From this many unsent bytes of headers and responses on, nothing more is read from a connection:
+/// a host that does not read its responses could otherwise make the queue grow without bound.
 const UNSENT: u64 = 1 << 20;
 /// Time after which a connection is closed if the host has not sent data that it announced or that
 /// were requested by R2T, or has not read data sent to it.
 const PROGRESS: Nanos = Nanos::from_secs(30);
-/// Reason of the end of an association that Cross-Controller Reset has ended.
+/// The reason that is reported if Cross-Controller Reset ends an association.
 const RESET_BY_OTHER: &str = "another controller has reset it";
 /// CQT of controllers whose configuration has none: the time beyond KATO after which a host may
 /// assume that a lost controller is quiescent (TP4129).
@@ -84,10 +84,10 @@ const PAUSE: u32 = 1000;
 const READS: usize = 16;
 /// Steps per controller and turn.
 const STEPS: usize = 16;
-/// Most entries of an I/O queue. The controller reserves a slot for each command, and an idle
-/// connection should take 64 KiB at most.
+/// Maximum entries of an I/O queue. The controller reserves a slot for each command, and an idle
+/// connection should take at most 64 KiB.
 const ENTRIES: u32 = 256;
-/// Most bytes of one command.
+/// Maximum bytes of one command.
 const TRANSFER: u32 = 1 << 20;
 
 const LIMITS: Limits = Limits {
@@ -110,9 +110,9 @@ struct Port {
     changes: Vec<Change>,
     /// A connection is pending that could not be accepted.
     must_retry_accept: bool,
-    /// Nothing is read from this address's connections until then.
+    /// Time until which nothing is read from the connections of this address.
     stalled: Option<Nanos>,
-    /// Of completions that are ready together, the last is sent first.
+    /// Completions that are ready at the same time are sent in reverse order.
     reorders: bool,
     /// Protocol errors to make on I/O queues, with the number of times left.
     tampers: [(Tamper, u32); 3],
@@ -130,10 +130,10 @@ struct Connection {
     watches_writes: bool,
     /// C2HTermReq was queued: received bytes are discarded until the host closes the connection.
     ended: bool,
-    /// Too many unsent bytes: nothing is received until the host reads.
+    /// There are too many unsent bytes: nothing is received until the host reads.
     full: bool,
-    /// Time of the last progress while the host has to send or to read data; a deadline is set
-    /// then.
+    /// Time of the last progress; `None` unless the host has to send or to read data. While it is
+    /// `Some`, there is a deadline.
     progress: Option<Nanos>,
     /// Bytes that may still be sent before the connection is reset (fault injection).
     cut: Option<u64>,
@@ -180,7 +180,8 @@ impl std::fmt::Debug for TcpServer {
 }
 
 impl TcpServer {
-    /// A server of `subsystem` for the hosts of these NQNs, or for all hosts if the list is empty.
+    /// Creates a server of `subsystem` for the hosts with these NQNs, or for all hosts if the list
+    /// is empty.
     ///
     /// # Errors
     /// The poller cannot be created.
@@ -310,7 +311,8 @@ impl TcpServer {
         _ = hw::set_timer_slack(Nanos(1));
         self.poller.add(&stop, STOP)?;
         let (mut arrived, mut timeout) = (Vec::new(), Some(Nanos::ZERO));
-        // Average of the last waits while polling, and waits left until it is tried again.
+        // The average of the last waits while polling, and the number of waits until polling is
+        // tried again.
         let (mut usual, mut pause) = (Nanos::ZERO, 0u32);
         loop {
             let begun = hw::now();
@@ -508,13 +510,13 @@ impl TcpServer {
         }
     }
 
-    /// Handles a request at a control socket.
+    /// Executes a command at a control socket.
     fn handle_control(&mut self, key: u64, report: Report<'_>) {
         let n = ((key >> 32) as usize).wrapping_sub(1);
         if n >= self.ports.len() {
             return;
         }
-        // Taken out, because the request handler needs the whole server.
+        // The list is taken out, because the closure needs the whole server.
         let mut controls = std::mem::take(&mut self.controls);
         controls[n].handle_input(key, |command| match command {
             ControlCommand::Status => Ok(self.status(n)),
@@ -593,7 +595,7 @@ impl TcpServer {
     /// connections.
     ///
     /// # Errors
-    /// It is not possible here, or there is nothing that it could concern.
+    /// The change is not possible over TCP, or there is nothing that it could apply to.
     fn apply_change(&mut self, n: usize, change: Change, report: Report<'_>) -> Result<(), String> {
         let now = now();
         match change {
@@ -634,9 +636,9 @@ impl TcpServer {
             |other: &Change| std::mem::discriminant(other) == std::mem::discriminant(&change);
         match change {
             Change::Delay(_) | Change::Hold(_) | Change::ResetTakes(_) | Change::ExceedCqt(_) => {
-                // Kept for controllers that are created later, so that a reconnect does not end the
-                // fault.
-                // A new value replaces the old one, as it does in a running controller.
+                // The change is kept for controllers created later, so that a reconnect does not
+                // end the fault. A new value replaces the old one, as it does in a running
+                // controller.
                 port.changes.retain(|other| !same(other));
                 let ends = [
                     Change::Delay(Nanos::ZERO),
@@ -779,7 +781,9 @@ impl TcpServer {
                 .connections
                 .get(&key)
                 .is_some_and(|connection| self.ports[connection.port].stalled.is_some());
-            // Events of earlier bytes first: they may close the connection or free its buffers.
+            // Events of bytes received earlier are handled first: they may close the connection or
+            // free
+            // its buffers.
             if stalled || !self.listen(key, report) {
                 return;
             }
@@ -872,7 +876,7 @@ impl TcpServer {
             // The association ends now, although the socket stays open for the TermReq.
             let id = connection.association.take();
             self.set_deadline(now() + LINGER, key);
-            // Before the other connections close: a host that sees that first resets this one too,
+            // This comes before closing the others: a host that sees one close resets this one too,
             // and never receives the TermReq.
             self.send(key, report);
             match id {
@@ -1092,7 +1096,7 @@ impl TcpServer {
             connection.target.connect(connect.entries, !connect.no_flow_control);
             connection.progress = None;
         }
-        // Later the deadline would wake the server for nothing.
+        // The deadline for Connect is removed: it would wake the server for nothing.
         self.deadlines.retain(|(_, other)| *other != key);
         let now = now();
         // The first Connect starts the script's time; `take` makes it the only one.
@@ -1223,7 +1227,7 @@ impl TcpServer {
                 self.resets.push((now() + takes, asked.icid));
                 (0, Status::SUCCESS)
             }
-            // The controller is gone, or its CNTLID has been given to another association.
+            // The controller does not exist any more, or its CNTLID belongs to another association.
             _ => (0, Status::INVALID_FIELD.with_dnr()),
         }
     }
@@ -1299,7 +1303,7 @@ impl TcpServer {
         next
     }
 
-    /// Sends until the socket's buffer is full or all is sent.
+    /// Sends until the socket's buffer is full or everything is sent.
     fn send(&mut self, key: u64, report: Report<'_>) {
         let mut moved = false;
         loop {

@@ -10,7 +10,7 @@ use super::script::Change;
 /// ANA configuration of a controller. Start from [`Ana::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ana {
-    /// ANATT: longest time in the Change state, in seconds, 1 to 255.
+    /// ANATT: maximum time in the Change state, in seconds, 1 to 255.
     pub transition_seconds: u8,
     /// Groups, from 1, and their states at power-on. A group that is not listed is Optimized.
     pub groups: BTreeMap<u32, AnaState>,
@@ -43,7 +43,7 @@ impl AnaStates {
         AnaStates { transition_seconds: ana.transition_seconds.max(1), groups, change_count: 0 }
     }
 
-    /// Adds a group, Optimized, unless it exists.
+    /// Adds a group in state Optimized, unless it exists.
     pub(crate) fn include(&mut self, group: u32) {
         self.groups.entry(group).or_insert((AnaState::OPTIMIZED, 0));
     }
@@ -62,7 +62,7 @@ impl AnaStates {
         for (_, (old, count)) in meant.filter(|(_, (old, _))| *old != state) {
             (*old, *count, changed) = (state, *count + 1, true);
         }
-        // Once per change of the log, however many groups it concerns.
+        // The count rises once per call, however many groups change.
         self.change_count += u64::from(changed);
         changed
     }

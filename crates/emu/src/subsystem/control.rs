@@ -27,8 +27,8 @@ impl Mailbox {
         self.news.load(Acquire)
     }
 
-    /// Removes the queued changes. One that is queued concurrently is returned now or signalled
-    /// again.
+    /// Removes the queued changes and returns them. A change that is queued at the same time is
+    /// returned now, or `has_news` returns true again.
     pub(crate) fn take(&self) -> Vec<(Nanos, Change)> {
         self.news.store(false, Release);
         std::mem::take(&mut self.changes.lock().unwrap_or_else(PoisonError::into_inner))

@@ -47,8 +47,8 @@ pub enum Change {
     /// not access host memory. Writes that were fetched are executed when they are due, until the
     /// Keep Alive Timer has expired and the Command Quiesce Time has passed.
     Lost(Loss),
-    /// Reconnects them. A controller that was enabled reports CSTS.CFS and needs a reset; until
-    /// then it may still execute writes fetched before.
+    /// Reconnects host and controller. A controller that was enabled reports CSTS.CFS and needs a
+    /// reset; until then it may still execute writes fetched before.
     Back,
     /// If true, fetched writes of a lost path are executed even after the Keep Alive Timeout and
     /// the Command Quiesce Time (CQT), within which a controller has to stop (Base 9.6).
@@ -73,7 +73,7 @@ pub enum Change {
     PowerLost,
     /// Sets CSTS.CFS until the host resets the controller.
     Fail,
-    /// Applies a fault to the connections of a fabric controller.
+    /// Applies a fault to the TCP connections of a fabrics controller.
     Wire(Wire),
     /// Injects a fault into the medium of a namespace, for all controllers.
     Media {
@@ -98,21 +98,22 @@ pub enum Change {
 /// A fault of NVMe/TCP connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wire {
-    /// Closes them by RST.
+    /// Closes all connections by RST.
     Drop,
-    /// Closes those of I/O queues by RST after this many more bytes were sent.
+    /// Closes the connections of I/O queues by RST after this many more bytes were sent.
     Cut(u64),
-    /// Receives nothing from them for this time.
+    /// Receives nothing from any connection for this time.
     Stall(Nanos),
-    /// Of completions that are ready together, sends the last first; false: in order again.
+    /// True: completions that are ready at the same time are sent in reverse order. False: in order
+    /// again.
     Reorder(bool),
-    /// Terminates them by C2HTermReq with this FES.
+    /// Terminates all connections by C2HTermReq with this FES.
     Terminate(u16),
-    /// This number of header digests on I/O queues are wrong.
+    /// Makes this number of header digests on I/O queues wrong.
     HeaderDigest(u32),
-    /// This number of data digests on I/O queues are wrong.
+    /// Makes this number of data digests on I/O queues wrong.
     DataDigest(u32),
-    /// This number of R2Ts request data beyond their command's.
+    /// Makes this number of R2Ts request data beyond those of their command.
     R2t(u32),
 }
 
@@ -302,7 +303,7 @@ fn with_times<'a>(words: &'a [&'a str]) -> Result<(&'a [&'a str], u32), String> 
     }
 }
 
-/// Parses a fault of a medium; `None` if it is something else.
+/// Parses a fault of a medium; `None` if the words are something else.
 fn media_fault(words: &[&str]) -> Result<Option<MediaFault>, String> {
     let (words, times) = with_times(words)?;
     Ok(Some(match *words {
@@ -316,7 +317,7 @@ fn media_fault(words: &[&str]) -> Result<Option<MediaFault>, String> {
     }))
 }
 
-/// Parses a protocol error of a connection; `None` if it is something else.
+/// Parses a protocol error of a connection; `None` if the words are something else.
 fn wire_fault(words: &[&str]) -> Result<Option<Wire>, String> {
     let (words, times) = with_times(words)?;
     Ok(Some(match *words {

@@ -81,7 +81,7 @@ fn invalid_joins_are_refused() {
     );
     assert_eq!(
         message(joined(|path| path.controller = 1)),
-        "path 1 and path 0 are the same controller (CNTLID 0x0001): each path needs one of its own"
+        "path 1 and path 0 are the same controller (CNTLID 0x0001): each path needs a controller of its own"
     );
     let nameless = |controller| {
         let mut path = identity(controller);

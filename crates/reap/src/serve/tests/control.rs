@@ -69,7 +69,7 @@ fn impossible_orders_are_refused() {
         ("fault gone", "`gone` is not a change; the changes are ana STATE"),
         ("fault hold trims", "`trims` cannot be held"),
         ("fault ana change", "no ANA groups"),
-        ("fault resize 5 namespace 3", "there is no namespace 3: they are 1 to 2"),
+        ("fault resize 5 namespace 3", "there is no namespace 3: namespaces are 1 to 2"),
         ("status\nfault fail", "`status fault fail` is not a control command"),
     ] {
         match ask(server.socket(), order) {

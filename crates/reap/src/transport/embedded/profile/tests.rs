@@ -36,7 +36,7 @@ fn profile_errors_name_their_line() {
             "channels = 4294967295\n[read]\n[write]\n",
             ["line 1", "4294967295 channels: there are at most 65536"],
         ),
-        ("[read]\ntail_ppm = 1000001\n[write]\n", ["line 2", "1000001 of a million commands slow"]),
+        ("[read]\ntail_ppm = 1000001\n[write]\n", ["line 2", "1000001 slow commands per million"]),
     ] {
         let error = from_file(text).expect_err(text).to_string();
         assert!(words.iter().all(|word| error.contains(word)), "{error}");

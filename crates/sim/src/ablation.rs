@@ -1,5 +1,5 @@
-//! The steps that keep the invariants, as data. A negative test leaves one out, and the run must
-//! then fail with a broken invariant.
+//! The steps that keep the invariants, as data. A negative test leaves one step out, and the run
+//! must then fail with a broken invariant.
 
 use completion::{Rule, SleepStep};
 
@@ -8,23 +8,26 @@ use completion::{Rule, SleepStep};
 pub(crate) struct Ablation {
     /// The steps of going to sleep.
     pub(crate) sleep: &'static [SleepStep],
-    /// Unmasking because of a mode switch is followed by a poll.
+    /// After a mode switch that unmasks a notification, the queue is polled.
     pub(crate) polls_after_switch: bool,
-    /// A thread that masks a notification which had stayed armed arms it before the next sleep.
+    /// A thread that masks a notification after leaving it armed while awake arms it again before
+    /// its next sleep.
     pub(crate) rearms_after_mask: bool,
     /// The handler of posted interrupts polls once more after it has cleared the outstanding bit.
     pub(crate) posted_polls_again: bool,
-    /// A party that releases a completion queue's lock polls for those that found it held.
+    /// A thread or handler that releases a completion queue's lock has the queue polled again if
+    /// another one found the lock held.
     pub(crate) polls_on_release: bool,
-    /// A notification causes a poll even if the poll before found the lock held.
+    /// A notification causes a poll even if the last poll found the lock held.
     pub(crate) clears_lock_busy: bool,
     /// A thread that stops waiting on a shared queue releases the notification role.
     pub(crate) hands_off_role: bool,
     /// A thread with commands on a poll queue naps instead of sleeping.
     pub(crate) naps_on_poll_queue: bool,
-    /// Policies are notified that the application waits for a command.
+    /// Policies are told that the application waits for each of its commands (urgent commands).
     pub(crate) reports_urgent: bool,
-    /// Writes inside a lost controller are sent again only when it can no longer carry them out.
+    /// Writes that were sent to a lost controller are retried on another path only when the lost
+    /// controller can no longer execute them.
     pub(crate) delays_write_retry: bool,
 }
 

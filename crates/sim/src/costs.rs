@@ -1,5 +1,5 @@
-//! The price list of a machine: what each step of an I/O costs in nanoseconds, of CPU time or,
-//! where the name says *delay*, of latency only.
+//! The price list of a machine: what each step of an I/O costs. Fields whose doc begins with
+//! *Delay* are latency, during which the CPU may do other work; all other fields are CPU time.
 
 mod sets;
 
@@ -8,8 +8,9 @@ use emu::Service;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
 
-/// The price list of a machine, in nanoseconds of CPU time, but for the fields called *delay*,
-/// which cost latency only. Serialized as a table of whole numbers; unknown fields are errors.
+/// The price list of a machine: what each step of an I/O costs, in nanoseconds of CPU time, or of
+/// latency if the doc of the field begins with *Delay*. Serialized as a table of whole numbers;
+/// unknown fields are errors.
 ///
 /// [`Costs::BARE_METAL`] and [`Costs::VIRTUAL`] are built in, with the source of each figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +22,7 @@ pub struct Costs {
     pub thread: ThreadCosts,
     /// What the bus and the caches cost.
     pub memory: MemoryCosts,
-    /// What the library costs in any context, and the driver's code that a kernel has as well.
+    /// What the code that both kinds of host run costs.
     pub library: LibraryCosts,
     /// What a kernel's block layer costs, per command.
     pub block: BlockCosts,
@@ -29,7 +30,7 @@ pub struct Costs {
     pub libaio: EngineCosts,
     /// What `io_uring_enter` costs.
     pub io_uring: EngineCosts,
-    /// CPU time that wake-ups take from other work.
+    /// CPU time of wake-ups that the woken thread's CPU clock does not include.
     pub wake_up: WakeUpCosts,
 }
 
@@ -44,8 +45,8 @@ pub struct InterruptCosts {
     pub entry: Nanos,
     /// Returning to the interrupted code.
     pub exit: Nanos,
-    /// Signalling end of interrupt (EOI) to the interrupt controller: expensive where it traps into
-    /// a hypervisor.
+    /// Signalling end of interrupt (EOI) to the interrupt controller. Expensive if it traps into a
+    /// hypervisor.
     pub end: Nanos,
     /// The handler of one vector, without the work that it finds.
     pub handler: Nanos,
@@ -68,9 +69,9 @@ pub struct InterruptCosts {
 pub struct ThreadCosts {
     /// Waking a thread: enqueueing it on a run queue. Spent on the waker's CPU.
     pub wake: Nanos,
-    /// Additional cost of waking a thread of another CPU: that CPU's run queue and, where an idle
-    /// CPU does not monitor memory, an IPI to it. Spent on the waker's CPU, unless `rouse` covers
-    /// it.
+    /// Additional cost of waking a thread of another CPU: access to that CPU's run queue, and an
+    /// IPI if that CPU is idle and does not monitor memory. Spent on the waker's CPU, unless
+    /// `rouse` includes it.
     pub wake_remote: Nanos,
     /// Signalling an eventfd, in addition to `wake` if a thread sleeps on it.
     pub signal: Nanos,
@@ -83,11 +84,12 @@ pub struct ThreadCosts {
     /// Additional cost of a switch on a CPU that has been idle for `idle_after`: leaving the idle
     /// loop, which in a guest ends a halt. Spent by the thread that runs next.
     pub from_idle: Nanos,
-    /// Most that a thread pays, in addition to `switch`, to reload its working set after others
-    /// have used the CPU's caches.
+    /// Maximum that a thread spends, in addition to `switch`, to reload its working set after other
+    /// threads or interrupts have used the CPU's caches.
     pub refill: Nanos,
-    /// Time for which others, interrupts included, must have used the CPU for the full amount; for
-    /// less time the cost is proportional. 0: the full amount after any time.
+    /// Time for which other threads and interrupts must have used the CPU for `refill` to be spent
+    /// in full; after a shorter time the cost is proportional. 0: `refill` is spent in full after
+    /// any time.
     pub refill_after: Nanos,
     /// Entering and leaving a system call.
     pub syscall: Nanos,
@@ -95,34 +97,35 @@ pub struct ThreadCosts {
     pub block: Nanos,
     /// Delay of an interrupt at a CPU that has been idle for `idle_after`: leaving the idle state.
     pub idle_exit: Nanos,
-    /// The same for the CPU's own timer, which needs no other CPU and no hypervisor thread to
-    /// deliver it.
+    /// Delay, in place of `idle_exit`, of an interrupt of the CPU's own timer, which no other CPU
+    /// and no hypervisor thread has to deliver.
     pub timer_exit: Nanos,
     /// Idle time from which a CPU is in an idle state.
     pub idle_after: Nanos,
-    /// Idle time from which a CPU is in a deeper state. 0: there is none.
+    /// Idle time from which a CPU is in a deeper idle state. 0: there is no such state.
     pub deeper_after: Nanos,
-    /// Delay of an interrupt there, in place of `idle_exit`.
+    /// Delay of an interrupt in the deeper state, in place of `idle_exit` and `timer_exit`.
     pub deeper_exit: Nanos,
-    /// Idle time from which a CPU is in the deepest state. 0: there is none.
+    /// Idle time from which a CPU is in the deepest idle state. 0: there is no such state.
     pub deepest_after: Nanos,
-    /// Delay of an interrupt there, in place of both.
+    /// Delay of an interrupt in the deepest state, in place of the other exits.
     pub deepest_exit: Nanos,
     /// Idle time from which a CPU has powered off its caches.
     pub cold_after: Nanos,
-    /// What the next submitting system call then pays to reload its working set. Kernel host only.
+    /// What the next system call that submits spends, after such an idle time, to reload its
+    /// working set. Kernel host only.
     pub cold: Nanos,
     /// Setting a timer.
     pub timer: Nanos,
-    /// Minimum delay of a timer.
+    /// Delay of a timer: the minimum.
     pub timer_slack: Nanos,
-    /// Mean of the exponentially distributed part of the delay, which is added.
+    /// Delay of a timer in addition to the minimum: the mean of an exponential distribution.
     pub timer_jitter: Nanos,
 }
 
 impl ThreadCosts {
-    /// Delay of an interrupt (`timer`: of its own timer) at a CPU that has been idle for this
-    /// long.
+    /// Delay of an interrupt at a CPU that has been idle for this long. `timer`: it is the
+    /// interrupt of the CPU's own timer.
     pub(crate) fn exit_after(&self, idle: Nanos, timer: bool) -> Nanos {
         let reached = |after: Nanos| after > Nanos::ZERO && idle >= after;
         match self {
@@ -134,7 +137,8 @@ impl ThreadCosts {
         }
     }
 
-    /// What a thread pays to reload its working set after others had its CPU for this long.
+    /// What a thread spends to reload its working set after other threads and interrupts had its
+    /// CPU for this long.
     pub(crate) fn refill_after(&self, others: Nanos) -> Nanos {
         if self.refill == Nanos::ZERO {
             return Nanos::ZERO;
@@ -150,20 +154,20 @@ impl ThreadCosts {
 pub struct MemoryCosts {
     /// A write to a device's register.
     pub mmio: Nanos,
-    /// Delay until the write reaches the device.
+    /// Delay until a write to a register reaches the device.
     pub mmio_delay: Nanos,
-    /// Accessing a cache line that this CPU wrote last, or has read since.
+    /// Accessing a cache line that this CPU wrote last, or has read since it was written.
     pub line_own: Nanos,
-    /// Accessing one that another CPU of the node wrote last.
+    /// Accessing a cache line that another CPU of the same NUMA node wrote last.
     pub line_node: Nanos,
-    /// Accessing one that a CPU of another node wrote last.
+    /// Accessing a cache line that a CPU of another NUMA node wrote last.
     pub line_remote: Nanos,
-    /// Accessing one that is in no cache.
+    /// Accessing a cache line that is in no cache.
     pub line_memory: Nanos,
     /// Delay from a device's store of an entry until the load of a spinning CPU returns it.
     pub device_line: Nanos,
-    /// Contention of a lock that another CPU holds, in addition to waiting for it or to the failed
-    /// attempt.
+    /// Contention for a lock that another CPU holds, in addition to the wait for the lock or to the
+    /// failed attempt.
     pub contended_lock: Nanos,
 }
 
@@ -181,14 +185,14 @@ pub struct LibraryCosts {
     pub deliver: Nanos,
     /// Each command built and stored. User host only.
     pub submit: Nanos,
-    /// Each command served by an in-process controller: fetched, its data copied, its entry posted.
-    /// Spent on its thread's own CPU.
+    /// Each command that an in-process controller executes: fetching it, copying its data, posting
+    /// its entry. Spent on the CPU of the controller's thread.
     pub serve: Nanos,
     /// Each call of a policy.
     pub decide: Nanos,
     /// Masking a notification.
     pub mask: Nanos,
-    /// Unmasking it: a store and a full fence.
+    /// Unmasking a notification: a store and a full fence.
     pub arm: Nanos,
 }
 
@@ -198,13 +202,13 @@ pub struct LibraryCosts {
 pub struct BlockCosts {
     /// Each command on its way down: bio, request, tag, DMA mapping, entry stored.
     pub submit: Nanos,
-    /// Each further page of a command's data: pinned, and put into the bio. Its page structure
-    /// comes from memory if the core has lost its caches.
+    /// Each page after the first of a command's data: pinning it, and adding it to the bio. If the
+    /// core has lost its caches, `line_memory` is added for the page's structure.
     pub page: Nanos,
     /// Each completion on its way up, without its reap: unmapping, tag, bio.
     pub complete: Nanos,
-    /// Handing a completion to the CPU that submitted it, where that is another one: list and
-    /// remote softirq.
+    /// Handing a completion to another CPU, the one that submitted the command: list and remote
+    /// softirq.
     pub remote: Nanos,
 }
 
@@ -214,7 +218,7 @@ pub struct BlockCosts {
 pub struct EngineCosts {
     /// A call that submits, in addition to the system call.
     pub submit_call: Nanos,
-    /// Each I/O of it, above the block layer.
+    /// Each I/O of a call that submits, without the block layer's cost.
     pub submit: Nanos,
     /// Each I/O that completes: its event in the ring.
     pub complete: Nanos,
@@ -224,9 +228,9 @@ pub struct EngineCosts {
     pub take: Nanos,
 }
 
-/// CPU time that a wake-up takes from other work beyond the woken thread's own: interrupt and
-/// context switches, which no thread's clock counts. Input of policies only: the simulated CPUs
-/// spend the costs that it consists of.
+/// CPU time of a wake-up that the woken thread's CPU clock does not include: interrupt handling and
+/// context switches. Only policies use these figures: the simulated CPUs spend the costs that they
+/// consist of, one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WakeUpCosts {
@@ -238,20 +242,20 @@ pub struct WakeUpCosts {
     pub timer: Nanos,
 }
 
-/// Prices in percent of themselves.
+/// Multiplies each price by `$percent` / 100.
 macro_rules! scale {
     ($percent:expr, $($price:expr),* $(,)?) => { $( $price = Nanos($price.0 * $percent / 100); )* };
 }
 
 impl Costs {
-    /// How late timers are: the least, and what is random.
+    /// The distribution of the delay of timers: its minimum and its random part.
     pub(crate) fn lateness(&self) -> Service {
         let thread = &self.thread;
         Service { base: thread.timer_slack, jitter: thread.timer_jitter, ..Service::default() }
     }
 
-    /// The same machine with slower or faster cores: CPU time is scaled to this many percent.
-    /// Delays, and the cost of the bus, caches and memory, are unchanged.
+    /// The prices of the same machine with slower or faster cores: CPU times become this many
+    /// percent of themselves. Delays, and the cost of the bus, caches and memory, are unchanged.
     pub fn at_percent(mut self, percent: u32) -> Costs {
         let percent = u64::from(percent);
         let Costs { interrupt: i, thread: t, library: l, block: b, .. } = &mut self;
@@ -297,8 +301,8 @@ impl Costs {
         self
     }
 
-    /// What an executor on this machine would measure of its own sleeps: the threads' CPU time and
-    /// the delay of wake-ups, by notification and by timer.
+    /// What a host on this machine would measure of its own sleeps: the CPU time of threads, and
+    /// the delay of wake-ups by notification and by timer.
     pub(crate) fn cycle(&self) -> Cycle {
         let (interrupt, thread, library) = (&self.interrupt, &self.thread, &self.library);
         let around = interrupt.entry + interrupt.end + interrupt.exit;
@@ -322,7 +326,7 @@ impl Costs {
     }
 }
 
-/// The price lists by name.
+/// The built-in price lists by name.
 pub const COSTS: [(&str, Costs); 2] = [("bare-metal", Costs::BARE_METAL), ("vm", Costs::VIRTUAL)];
 
 /// The price list of this name: `bare-metal` or `vm`.

@@ -10,8 +10,8 @@ use crate::posted::{Bits, Handling, PostedDescriptor};
 use crate::sched::{RtQuota, RunQueue, TaskId};
 use crate::softirq::Pollers;
 
-/// What runs on a CPU, the most urgent first. A level preempts those below it in the middle of a
-/// step, which later goes on for the time that it had left.
+/// The levels of what runs on a CPU, the most urgent first. A level preempts a less urgent level in
+/// the middle of a step; the step continues later, for the rest of its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     /// A hard interrupt. Interrupts do not nest.
@@ -43,22 +43,23 @@ impl Default for Running {
 #[derive(Debug, Default)]
 pub(crate) struct Cpu {
     pub(crate) running: Running,
-    /// By level: the rest of the step under way.
+    /// By level: the remaining time of the step under way.
     pub(crate) left: [Option<Nanos>; 3],
-    /// Time is accounted for until then.
+    /// The CPU's time is accounted for up to this instant.
     since: Nanos,
     /// Since when interrupts and softirqs have kept threads off the CPU.
     away_since: Option<Nanos>,
     pub(crate) outcome: CpuOutcome,
-    /// Interrupts that wait for the one under way.
+    /// Interrupts that wait until the interrupt under way ends.
     pub(crate) irqs: VecDeque<Irq>,
     pub(crate) active: Option<ActiveIrq>,
     pub(crate) descriptor: PostedDescriptor,
     /// By bit of the descriptor: device and vector.
     pub(crate) bits: Vec<(usize, usize)>,
-    /// Completions that other CPUs have sent here. With the first one, the IPI.
+    /// Completions that other CPUs have sent to this CPU. The first one in the list is sent with an
+    /// IPI.
     pub(crate) remote: Vec<(TaskId, Completed)>,
-    /// Those of them that the IPI under way finishes.
+    /// How many of `remote`, from the first on, the IPI under way finishes.
     pub(crate) remote_begun: usize,
     /// The handler under way has begun to reap its queue.
     pub(crate) draining: bool,
@@ -67,17 +68,18 @@ pub(crate) struct Cpu {
     pub(crate) current: Option<TaskId>,
     /// CPU time of the current thread since it was switched to.
     pub(crate) ran: Nanos,
-    /// When the current thread loses the CPU, if others are ready.
+    /// When the current thread loses the CPU, if another thread is ready.
     pub(crate) slice_ends: Nanos,
     /// Linux's `need_resched`: another thread is to run.
     pub(crate) resched: bool,
-    /// The current thread has called `sched_yield`: another one runs next in any case.
+    /// The current thread has called `sched_yield`: another ready thread runs next, even if it has
+    /// used more CPU time.
     pub(crate) yields: bool,
-    /// What interrupt threads have used of the period.
+    /// The CPU time that interrupt threads have used in the current period.
     pub(crate) quota: RtQuota,
-    /// The CPU has been idle since a thread last had it, long enough to be halted.
+    /// Since a thread last ran, the CPU has been idle for long enough to be halted.
     pub(crate) has_idled: bool,
-    /// This event has affected it.
+    /// The event that is being handled has affected this CPU.
     pub(crate) changed: bool,
 }
 

@@ -13,10 +13,10 @@ pub enum SimError {
     /// The scenario is inconsistent.
     #[error("the scenario cannot be run: {0}")]
     Unfit(String),
-    /// The job does not fit the device.
+    /// The job cannot run on the device.
     #[error(transparent)]
     JobError(#[from] JobError),
-    /// The controller did not come up.
+    /// The controller could not be brought up.
     #[error(transparent)]
     BringUp(#[from] BringupError),
     /// No timer is set, and commands are in flight: a wake-up was lost.
@@ -25,26 +25,25 @@ pub enum SimError {
     /// The run took more virtual time than the scenario allows.
     #[error("not done within the limit: {0}")]
     TooLong(Moment),
-    /// Nothing was measured.
+    /// Nothing was measured: all jobs ended in their start delay or ramp.
     #[error(
         "nothing was measured: all jobs ended {0}, in their start delay or ramp; shorten `ramp`, or let them run longer"
     )]
-    /// All jobs ended in their start delay or ramp.
     Unmeasured(Moment),
     /// The caller stopped the run ([`Scenario::run_unless`](crate::Scenario::run_unless)).
     #[error("stopped before the jobs were done, {0}")]
     Stopped(Moment),
-    /// A command completed twice, or one that was never posted.
+    /// A command completed twice, or there is a completion for a command that was never posted.
     #[error("a completion for command {token:#x}, which is not in flight (invariant 3)")]
     NotOnce {
-        /// Its token.
+        /// The command's token.
         token: u64,
     },
-    /// The application left the library with commands in flight, but the policies neither arm their
-    /// queues nor plan a nap, so that their completions could be missed for ever.
+    /// The application left the library (it computes) with commands in flight, but the policies
+    /// neither arm the queues nor plan a nap, so that completions could be missed for ever.
     #[error("a thread leaves the library with commands in flight, and the policies plan {0:?}")]
     LeftUnarmed(Plan),
-    /// The controller broke the protocol and the scenario has no recovery.
+    /// The controller violated the protocol, and the scenario has no recovery.
     #[error(transparent)]
     Violation(#[from] ProtocolViolation),
     /// Too many steps at one instant.

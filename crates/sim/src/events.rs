@@ -2,9 +2,10 @@
 //! virtual time. A source moves its one timer at will, so no event is ever stale, and nothing is
 //! allocated while time passes.
 //!
-//! It is a hierarchical timer wheel, as in Linux, with a wheel of 64 slots for each base-64 digit
-//! of an instant. A timer hangs in the wheel of the first digit in which it differs from the
-//! current time. When time reaches a slot of a coarse wheel, its timers move to finer wheels:
+//! The calendar is a hierarchical timer wheel, as in Linux, with a wheel of 64 slots for each
+//! base-64 digit of an instant. A timer is in the wheel of the highest digit in which its instant
+//! differs from the current time. When time reaches a slot of a coarse wheel, the slot's timers
+//! move to finer wheels:
 //!
 //! ```text
 //! wheel 2   [....x...........]    a slot spans 4096 ns
@@ -27,7 +28,7 @@ const SLOTS: usize = 1 << DIGIT;
 /// A node of a circular list: a source's timer, or the head of a slot.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// When the timer fires. Maximum: it is not set, and the node is in no list.
+    /// When the timer fires. `Nanos::MAX`: the timer is not set, and the node is in no list.
     at: Nanos,
     before: u32,
     after: u32,
@@ -74,11 +75,11 @@ impl Calendar {
         }
     }
 
-    /// Whether a timer of this source, set for `at`, would fire next, and before any other of the
-    /// same instant. It may say no all the same. The source's timer is cleared.
+    /// Clears the source's timer. Returns true only if a timer of this source, set for `at`, would
+    /// fire next, and before any other timer of the same instant. May return false even then.
     #[inline]
     pub(crate) fn would_be_next(&mut self, source: usize, at: Nanos) -> bool {
-        // Most callers' timers have just fired, so this does nothing.
+        // Usually the caller's timer has just fired, so there is nothing to clear.
         self.clear(WHEELS * SLOTS + source);
         self.first_slot().is_none_or(|(wheel, slot)| at < self.instant_of(wheel, slot))
     }

@@ -39,8 +39,8 @@ pub fn read_costs(name: &str, text: &str) -> Result<Costs, FileError> {
     build::costs(source, &build::parse(source)?)
 }
 
-/// Reads a drive's profile, as a scenario's device has it under `profile`. The profile's name is
-/// that of the file, without directory and extension.
+/// Reads a drive's profile: the table that a device of a scenario has under `profile`. The profile
+/// gets the name of the file, without directory and extension.
 ///
 /// # Errors
 /// The first mistake, with file, line and column.
@@ -96,7 +96,7 @@ impl FileError {
         }
     }
 
-    /// A mistake that the job reader describes, place included.
+    /// A mistake in a fio job. The parser's message names its place.
     fn job(errors: &ParseErrors) -> FileError {
         FileError { place: String::new(), what: errors.to_string(), help: None }
     }
@@ -147,22 +147,22 @@ impl Source<'_> {
         ];
         let message = error.message().trim();
         let what = match message.rsplit_once(", expected ") {
-            Some((said, expected)) => {
+            Some((found, expected)) => {
                 let words = WORDS
                     .iter()
                     .find(|(rust, _)| *rust == expected)
                     .map_or(expected, |(_, words)| words);
-                format!("{said}, expected {words}")
+                format!("{found}, expected {words}")
             }
             None => message.to_owned(),
         };
-        let said = self.error(error.span(), what);
-        // "unknown field `a`, expected one of `b`, `c`": the name most like the first.
+        let mistake = self.error(error.span(), what);
+        // "unknown field `a`, expected one of `b`, `c`": suggests the known name most like `a`.
         let mut quoted = message.split('`').skip(1).step_by(2);
         let given = quoted.next().filter(|_| message.starts_with("unknown "));
         match given.and_then(|given| units::nearest(given, quoted)) {
-            Some(near) => said.help(format!("did you mean '{near}'?")),
-            None => said,
+            Some(near) => mistake.help(format!("did you mean '{near}'?")),
+            None => mistake,
         }
     }
 }

@@ -1,10 +1,11 @@
-//! What runs on a CPU: threads of jobs, and the handlers, softirqs and interrupt threads that reap
-//! completions for them.
+//! What runs on a CPU: threads of jobs, and the interrupt handlers, softirqs and interrupt threads
+//! that reap completions for those threads (a queue's *drain*). In this crate *party* means a
+//! thread of a job or a drain.
 //!
 //! A step takes effect at once and returns how long the CPU is busy with it. What happens in that
-//! time (entries posted, interrupts, a mode switch) is visible to the next step. Steps are
-//! therefore as small as the interleavings that matter: arming, the poll after it, and blocking are
-//! three steps.
+//! time (entries posted, interrupts, a mode switch) is visible to the next step only. So what must
+//! be able to interleave with other parties is a step of its own: arming, the poll after it, and
+//! blocking are three steps.
 
 pub(crate) mod application;
 pub(crate) mod drain;
@@ -37,9 +38,10 @@ pub(crate) enum Context {
 }
 
 impl Context {
-    /// The party that reaps in a mode. In the user host it is the waiting thread, unless the mode
-    /// has drain threads. In a kernel it is the hard interrupt for queues that are never masked,
-    /// and the softirq for `irq-poll`. Other modes poll by themselves.
+    /// The party that reaps in a mode: the interrupt thread if the mode has drain threads. Else, in
+    /// the user host, the thread that waits. In the kernel host the softirq for `irq-poll`, the
+    /// thread that waits for other modes that mask, and the hard interrupt for modes that never
+    /// mask.
     pub(crate) fn of(mode: Mode, host: HostStack) -> Context {
         match host {
             _ if mode.facts().drain_thread => Context::Thread,
@@ -51,14 +53,14 @@ impl Context {
     }
 }
 
-/// The CPU and interface of the thread whose command completes, by [`TaskId`].
+/// The CPU and the I/O interface of a thread of a job. Kept by [`TaskId`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     pub(crate) cpu: usize,
     pub(crate) engine: Engine,
 }
 
-/// What a step can reach: clock, prices, queues.
+/// What a step may read and change: the clock, the price list, the queues.
 pub(crate) struct StepContext<'a> {
     pub(crate) now: Nanos,
     /// The CPU that the step runs on.
@@ -69,7 +71,7 @@ pub(crate) struct StepContext<'a> {
     pub(crate) costs: &'a Costs,
     pub(crate) lines: &'a mut Lines,
     pub(crate) queues: &'a mut [HwQueue],
-    /// By queue: the party that reaps it for others.
+    /// By queue: what reaps it for the threads of jobs.
     pub(crate) drains: &'a mut [Drain],
     pub(crate) owners: &'a [Owner],
     /// Another thread of this CPU is ready.
@@ -83,15 +85,15 @@ pub(crate) struct StepContext<'a> {
 pub(crate) enum Effect {
     /// A completion for another thread.
     Deliver(TaskId, Completed),
-    /// A completion that is finished on the CPU that submitted it.
+    /// A completion to be finished on the CPU that submitted its command.
     Remote(TaskId, Completed),
-    /// A thread checks its state again, and is woken for that.
+    /// A thread has to check its state again, and is woken for that.
     Poke(TaskId),
     /// Tags of a queue are free again.
     TagsFree(usize),
     /// A queue has to be polled: a party that would have polled it found its lock held.
     Kick(usize),
-    /// The controller broke the protocol.
+    /// The controller violated the protocol.
     Violation(usize, ProtocolViolation),
     /// A controller's ANA log page has to be read.
     ReadAna(usize),
@@ -104,13 +106,14 @@ pub(crate) enum Effect {
 /// How a step ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// It takes CPU time.
+    /// The step takes this CPU time.
     Busy(Nanos),
-    /// It takes CPU time, but its order with the next step is invisible to other parties.
+    /// The step takes this CPU time, and no other party can tell when it took effect, so the next
+    /// step may follow at the same instant.
     Private(Nanos),
-    /// Polls until an entry is there or this instant has come.
+    /// The thread polls until an entry is there or until this instant.
     Spin(Nanos),
-    /// Off the CPU until it is woken, or until this instant.
+    /// The thread leaves the CPU until it is woken, at this instant at the latest.
     Block(Nanos),
     /// The thread has ended.
     Finished,

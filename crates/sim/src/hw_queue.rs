@@ -1,8 +1,8 @@
-//! A hardware queue, shared by all that use it: its queue pairs, the time of its two locks, and its
-//! interrupt vector.
+//! A hardware queue, which several threads may share: its queue pairs, its submission and
+//! completion queue locks, and its interrupt vector.
 //!
-//! Where vectors cannot be masked it has a second queue pair, whose completions send no message
-//! (IEN = 0):
+//! If vectors cannot be masked, a hardware queue has a second queue pair, whose completions send no
+//! message (IEN = 0):
 //!
 //! ```text
 //! vector can be masked      pair
@@ -33,43 +33,44 @@ pub(crate) struct HwQueue {
     pub(crate) device: usize,
     /// The interrupt queue: its completions send messages.
     pair: Pair,
-    /// The poll queue, where vectors cannot be masked. A command stays where it was sent.
+    /// The poll queue, if vectors cannot be masked. A command completes on the pair that it was
+    /// posted to.
     polled: Option<Pair>,
-    /// Which of the two the next poll begins with.
+    /// The last poll began with the poll queue; the next poll begins with the other pair.
     polled_first: bool,
     pub(crate) bar: HostBar,
     vectors: Rc<Vectors>,
     pub(crate) vector: Vector,
-    /// Several queues have its vector, which is then never masked: one queue's mask would lose the
-    /// wake-ups of another.
+    /// Several hardware queues use the same vector. It is then never masked: masking it for one
+    /// queue would suppress the wake-ups of another.
     pub(crate) vector_shared: bool,
-    /// The threads whose software queues post to it.
+    /// The threads whose software queues post to this queue.
     pub(crate) users: Vec<TaskId>,
-    /// Those of them that poll without a pause.
+    /// The users that are spinning.
     pub(crate) spinners: Vec<TaskId>,
-    /// Those of them that wait for a tag.
+    /// The users that wait for a tag.
     pub(crate) tag_waiters: Vec<TaskId>,
-    /// Several software queues post to it.
+    /// Several software queues post to this queue.
     pub(crate) shared: bool,
-    /// Which of the users sleeps on the vector.
+    /// Which user sleeps on the vector.
     pub(crate) role: NotificationRole,
     /// The counter of its vector's eventfd.
     signals: Cell<u32>,
-    /// Messages posted by an in-process controller: the bit, and whether a notification is
-    /// outstanding.
+    /// Messages posted by an in-process controller: whether the posted bit is set, and whether a
+    /// notification is outstanding.
     posted: Cell<(bool, bool)>,
-    /// A sleeping thread reads the eventfd. Where the vector cannot be masked, not to read is the
-    /// mask.
+    /// A sleeping thread reads the eventfd. A vector that cannot be masked is "masked" by not
+    /// reading its eventfd.
     read: Cell<bool>,
     /// The completion queue's lock is held.
     cq_locked: bool,
-    /// Another party found it held.
+    /// Another party found the completion queue's lock held.
     contended: Cell<bool>,
-    /// The submission queue's lock is held until then.
+    /// The submission queue's lock is held until this instant.
     sq_locked_until: Nanos,
 }
 
-/// What a poll under the lock came to.
+/// The result of a poll under the lock.
 pub(crate) struct PollResult {
     pub(crate) reaped: Reaped,
     pub(crate) cost: Nanos,
@@ -108,7 +109,7 @@ impl HwQueue {
         }
     }
 
-    /// Cache lines of all queues: two for each.
+    /// Number of cache lines of all queues: two for each.
     pub(crate) fn lines(queues: usize) -> usize {
         2 * queues
     }
@@ -118,7 +119,7 @@ impl HwQueue {
         std::iter::once(&self.pair).chain(&self.polled)
     }
 
-    /// The queue pair for a batch that the policy routes so.
+    /// The queue pair for a batch with this route.
     pub(crate) fn pair_for(&self, route: Route) -> &Pair {
         match (route, &self.polled) {
             (Route::Poll, Some(polled)) => polled,
@@ -126,7 +127,7 @@ impl HwQueue {
         }
     }
 
-    /// Whether an entry waits.
+    /// Whether a completion queue has an entry.
     pub(crate) fn pending(&self) -> bool {
         self.pairs().any(|pair| pair.pending())
     }
@@ -146,22 +147,22 @@ impl HwQueue {
         self.polled.as_ref().map_or(0, |polled| polled.counters().finished)
     }
 
-    /// Unmasks the vector. Where that is not possible, reads the eventfd from now on, and what it
-    /// has counted.
+    /// Unmasks the vector. If vectors cannot be masked, resets the eventfd's count, and has the
+    /// eventfd read from now on.
     pub(crate) fn arm(&self) {
         if self.vectors.arm(self.vector) {
             // A Pending bit is set: the controller sends its message when the write reaches it.
             self.bar.unmasked();
         }
-        // Signals counted while the eventfd was unread stand for masked messages: the poll after
-        // arming finds their entries.
+        // Signals while the eventfd was not read count as masked messages: the poll after arming
+        // finds their entries.
         if !self.read.replace(true) {
             self.signals.set(0);
         }
     }
 
-    /// Masks the vector, unless another queue shares it. Where that is not possible, leaves the
-    /// eventfd unread.
+    /// Masks the vector, unless another queue shares it. If vectors cannot be masked, has the
+    /// eventfd not read from now on.
     pub(crate) fn mask(&self) {
         if self.vector_shared {
             return;
@@ -178,9 +179,9 @@ impl HwQueue {
         self.read.get()
     }
 
-    /// An in-process controller posts a message. Returns whether it has to signal the eventfd: no
-    /// notification was outstanding. As in the library, vectors that are shared or cannot be masked
-    /// are not posted.
+    /// An in-process controller posts a message. Returns whether it has to signal the eventfd,
+    /// because no notification was outstanding. As in the library, messages of vectors that are
+    /// shared or cannot be masked are not posted, and always signal.
     pub(crate) fn post(&self) -> bool {
         self.vector_shared || self.polled.is_some() || !self.posted.replace((true, true)).1
     }
@@ -190,22 +191,23 @@ impl HwQueue {
         self.posted.get().1
     }
 
-    /// Takes the posted bit.
+    /// Clears the posted bit. Returns whether it was set.
     pub(crate) fn take_posted(&self) -> bool {
         let (bit, outstanding) = self.posted.get();
         self.posted.set((false, outstanding));
         bit
     }
 
-    /// The next message signals: its thread goes to sleep, or messages are no longer posted.
+    /// From now on the next message signals: the thread goes to sleep, or messages are no longer
+    /// posted.
     pub(crate) fn clear_outstanding(&self) {
         self.posted.set((self.posted.get().0, false));
     }
 
     /// Signals that no thread has read.
     pub(crate) fn signals(&self) -> u32 {
-        // A bit that was posted while a notification was outstanding must be found before its
-        // reader sleeps.
+        // The posted bit counts as a signal: it may have been set while a notification was
+        // outstanding, and the thread must find it before it sleeps.
         if self.read.get() { self.signals.get().max(self.posted.get().0.into()) } else { 0 }
     }
 
@@ -215,13 +217,13 @@ impl HwQueue {
         self.signals.set(0);
     }
 
-    /// How long a thread waits for the submission queue's lock.
+    /// How long a thread that needs the submission queue's lock now has to wait for it.
     pub(crate) fn sq_wait(&self, now: Nanos) -> Nanos {
         self.sq_locked_until - now
     }
 
-    /// Takes the submission queue's lock for the cache line, the entries and the doorbell. Returns
-    /// the cost.
+    /// Holds the submission queue's lock for as long as it takes to transfer its cache line and to
+    /// write the doorbell. Returns that time.
     pub(crate) fn hold_sq(
         &mut self,
         now: Nanos,
@@ -245,13 +247,14 @@ impl HwQueue {
         taken: &mut Vec<Completed>,
     ) -> Option<PollResult> {
         if self.cq_locked {
-            // The holder polls again on release: the entry may have come after its poll.
+            // The holder checks again on release: the entry may have come after its poll.
             self.contended.set(true);
             return None;
         }
         let mut reaped = Reaped::default();
         let (mut doorbells, mut looks) = (0, 0);
-        // In turn, so that a busy queue does not use up the budget of the other.
+        // The two pairs take turns at being first, so that a busy one does not use up the whole
+        // budget each time.
         self.polled_first = !self.polled_first;
         let polled = self.polled.as_ref();
         let (first, second) = match polled {
@@ -275,19 +278,19 @@ impl HwQueue {
         Some(PollResult { reaped, cost: costs.library.reap + line + doorbell + entries })
     }
 
-    /// The poll after arming. While the lock is held it finds nothing: the holder polls again on
-    /// release.
+    /// The check after arming: whether an entry is pending. False while the lock is held, because
+    /// the holder checks again on release.
     pub(crate) fn recheck(&self) -> bool {
         let pending = self.pending();
-        // As after a failed poll: the holder must poll again for this entry.
+        // As after a failed poll: on release the holder must have the queue polled for this entry.
         if pending && self.cq_locked {
             self.contended.set(true);
         }
         pending && !self.cq_locked
     }
 
-    /// Releases the lock and polls once more. Returns whether an entry waits, and whether another
-    /// party found the lock held and might have taken that entry.
+    /// Releases the lock and checks once more. Returns whether an entry is pending, and whether, in
+    /// addition, another party found the lock held and so did not poll for that entry.
     pub(crate) fn release(&mut self) -> (bool, bool) {
         self.cq_locked = false;
         let pending = self.pending();

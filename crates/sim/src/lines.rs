@@ -28,10 +28,10 @@ pub struct Lines {
 /// One line.
 #[derive(Clone, Copy, Debug, Default)]
 struct CacheLine {
-    /// The CPU that wrote it last. `None`: it is in no cache.
+    /// The CPU that wrote the line last. `None`: the line is in no cache.
     writer: Option<u16>,
     /// CPUs with a copy.
-    copies: [u64; Machine::MOST_CPUS / 64],
+    copies: [u64; Machine::MAX_CPUS / 64],
 }
 
 impl Lines {
@@ -48,7 +48,7 @@ impl Lines {
         }
     }
 
-    /// Adds lines. Returns the number of the first.
+    /// Adds lines. Returns the number of the first new line.
     pub(crate) fn grow(&mut self, lines: usize) -> usize {
         let first = self.lines.len();
         self.lines.resize(first + lines, CacheLine::default());

@@ -1,5 +1,5 @@
 //! The simulated machine: its CPUs and their topology, the scheduler, the softirq of irq_poll, and
-//! the price list.
+//! the price list ([`Costs`]: what each operation costs in CPU time and delay).
 
 use units::Nanos;
 
@@ -8,23 +8,25 @@ use crate::{Costs, InterruptPath, SimError};
 /// CPUs, their topology, and what operations cost on them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// CPUs, 1 to [`Machine::MOST_CPUS`].
+    /// Number of CPUs, 1 to [`Machine::MAX_CPUS`].
     pub cpus: usize,
-    /// NUMA nodes of neighbouring CPUs, all of the same size. 1 to the number of CPUs.
+    /// Number of NUMA nodes, 1 to `cpus`. Each node has consecutive CPUs; the nodes differ in size
+    /// by at most one CPU.
     pub nodes: usize,
-    /// The price list.
+    /// The price list: what each operation costs.
     pub costs: Costs,
     /// The fair scheduler of every CPU.
     pub scheduler: Scheduler,
     /// The softirq of irq_poll.
     pub softirq: Softirq,
-    /// What interrupts share on their way to the CPUs.
+    /// The stages between devices and CPUs at which interrupts wait for each other.
     pub interrupts: InterruptPath,
-    /// Posted MSI is enabled at boot: in every mode, device vectors are posted into a bitmap per
-    /// CPU and share one notification. Otherwise only modes with posted delivery do so.
+    /// `true`: posted MSI is on in all modes, as with Linux's boot option `posted_msi`: device
+    /// vectors are posted into a bitmap per CPU and share one notification. `false`: only in modes
+    /// with posted delivery.
     pub posted: bool,
-    /// CPUs with a thread that computes for ever, at normal priority. A CPU may be named several
-    /// times.
+    /// The CPU of each thread that computes for ever (*hog*), at normal priority. A CPU that is
+    /// listed n times has n such threads.
     pub hogs: Vec<usize>,
 }
 
@@ -33,36 +35,38 @@ pub struct Machine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scheduler {
-    /// How long a thread runs before others of its CPU that are ready get their turn.
-    #[serde(deserialize_with = "crate::values::lasting")]
+    /// How long a thread runs before another ready thread of its CPU gets its turn.
+    #[serde(deserialize_with = "crate::values::nonzero_time")]
     pub slice: Nanos,
-    /// A thread that wakes preempts one that has used this much more CPU time.
+    /// A thread that wakes preempts the running thread if that has used this much more CPU time.
     #[serde(deserialize_with = "crate::values::time")]
     pub wakeup_granularity: Nanos,
-    /// The end of a slice is noticed at the next tick. 0: at once.
+    /// Period of the scheduler's tick, at which the end of a slice is noticed. 0: it is noticed at
+    /// once.
     #[serde(deserialize_with = "crate::values::time")]
     pub tick: Nanos,
-    /// CPU time that interrupt threads may have in each `rt_period` while others are ready. From
-    /// the period on there is no limit.
-    #[serde(deserialize_with = "crate::values::lasting")]
+    /// CPU time that interrupt threads may use in each `rt_period` while other threads are ready. A
+    /// value of at least `rt_period` means no limit.
+    #[serde(deserialize_with = "crate::values::nonzero_time")]
     pub rt_runtime: Nanos,
-    /// See `rt_runtime`.
-    #[serde(deserialize_with = "crate::values::lasting")]
+    /// The period of the quota `rt_runtime`.
+    #[serde(deserialize_with = "crate::values::nonzero_time")]
     pub rt_period: Nanos,
 }
 
-/// The softirq of irq_poll: round-robin over the scheduled queues of its CPU. The mode says how
-/// much one run may take ([`completion::PollLimits`]).
+/// The softirq of irq_poll, which polls the scheduled queues of its CPU round-robin. The mode says
+/// how many entries and how much time one run may take ([`completion::PollLimits`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Softirq {
-    /// Runs in a row, each of which raised the softirq again, before ksoftirqd does the rest.
+    /// Maximum number of runs in a row, each because the last one raised the softirq again, before
+    /// ksoftirqd does the rest.
     pub restarts: u32,
 }
 
 impl Default for Scheduler {
-    /// Linux's base slice on eight and more CPUs, preemption at a third of it, and the defaults of
-    /// `sched_rt_runtime_us` and `sched_rt_period_us`.
+    /// Linux's base slice on eight or more CPUs, a wake-up granularity of a third of that, and the
+    /// defaults of `sched_rt_runtime_us` and `sched_rt_period_us`.
     fn default() -> Scheduler {
         Scheduler {
             slice: Nanos::from_micros(3_000),
@@ -82,7 +86,7 @@ impl Default for Softirq {
 }
 
 impl Default for Machine {
-    /// One CPU with the price list of a bare machine.
+    /// One CPU, with the price list for bare metal.
     fn default() -> Machine {
         Machine {
             cpus: 1,
@@ -98,19 +102,19 @@ impl Default for Machine {
 }
 
 impl Machine {
-    /// The most CPUs of a machine.
-    pub const MOST_CPUS: usize = 256;
+    /// Maximum number of CPUs.
+    pub const MAX_CPUS: usize = 256;
 
-    /// A machine of this shape with the price list of a bare one.
+    /// A machine of this many CPUs and NUMA nodes, with the price list for bare metal.
     pub fn new(cpus: usize, nodes: usize) -> Machine {
         Machine { cpus, nodes, ..Machine::default() }
     }
 
-    /// Refuses slices that context switches would use up: a thread would never get anywhere.
+    /// Refuses slices so short that context switches would use them up: no thread would progress.
     pub(crate) fn check_scheduler(&self) -> Result<(), SimError> {
         let Scheduler { slice, rt_runtime, rt_period, .. } = self.scheduler;
         self.holds_ten_switches("a scheduler's slice", slice)?;
-        // Without a quota there is no share to check.
+        // Without a limit there is no quota to check.
         if rt_runtime >= rt_period {
             Ok(())
         } else {
@@ -138,11 +142,11 @@ impl Machine {
 
     pub(crate) fn check(&self) -> Result<(), SimError> {
         let unfit = |what: String| Err(SimError::Unfit(what));
-        if !(1..=Machine::MOST_CPUS).contains(&self.cpus) {
+        if !(1..=Machine::MAX_CPUS).contains(&self.cpus) {
             return unfit(format!(
                 "a machine of {} CPUs: there must be 1 to {}",
                 self.cpus,
-                Machine::MOST_CPUS
+                Machine::MAX_CPUS
             ));
         }
         if !(1..=self.cpus).contains(&self.nodes) {
@@ -160,7 +164,7 @@ impl Machine {
         self.check_scheduler()?;
         if self.scheduler.rt_period == Nanos::ZERO {
             return unfit(
-                "a scheduler's rt_period of 0: the quota of interrupt threads is of a period"
+                "rt_period is 0: it must be greater, because rt_runtime is the quota per period"
                     .into(),
             );
         }

@@ -1,47 +1,49 @@
-//! What the interrupts of a machine share on their way to the CPUs: the interrupt remapping unit,
-//! and a hypervisor's injection.
+//! The stages between devices and CPUs at which a machine's interrupts wait for each other: the
+//! interrupt remapping unit, and a hypervisor's injection.
 //!
 //! ```text
 //! device -> remapping unit (one at a time) -> hypervisor (N injectors) -> CPU
 //! ```
 //!
-//! The unit takes one message at a time, and a device's writes are ordered: what it writes after a
-//! message waits until the unit has taken that. So the interrupt rate of the whole machine limits
-//! the data rate of each drive, and every interrupt that posting or coalescing avoids helps all
-//! drives.
+//! The unit takes one message at a time, and a device's writes are ordered: what a device writes
+//! after a message waits until the unit has taken the message. So the interrupt rate of the whole
+//! machine limits the data rate of each drive, and every interrupt that posting or coalescing
+//! avoids helps all drives.
 
 use units::Nanos;
 
 use crate::SimError;
 
-/// The shared interrupt path. All zero: nothing is shared.
+/// The shared interrupt path. All zero: interrupts do not wait for each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InterruptPath {
-    /// Time of the unit for each interrupt of a CPU, in which the message crosses to the CPU's
-    /// interrupt controller. Posted vectors set a bit instead, which takes no time. They share one
-    /// such interrupt while it is outstanding.
+    /// Time that the unit spends on each interrupt of a CPU, until the message is at the CPU's
+    /// interrupt controller. A posted vector sets a bit instead, which takes the unit no time; the
+    /// posted vectors of a CPU share one interrupt while it is outstanding.
     #[serde(deserialize_with = "crate::values::time")]
     pub notify: Nanos,
-    /// Time in which a hypervisor injects an interrupt: delay, and time of one of the `injectors`.
-    /// The guest's CPU pays [`crate::InterruptCosts::entry`].
+    /// Time that a hypervisor takes to inject an interrupt. The interrupt is delayed by this time,
+    /// and one of the `injectors` is busy for it. In addition the guest's CPU spends
+    /// [`crate::InterruptCosts::entry`].
     #[serde(deserialize_with = "crate::values::time")]
     pub inject: Nanos,
-    /// Interrupts that are injected at the same time, in the whole machine. 0: no limit.
+    /// Maximum number of interrupts that are injected at the same time, in the whole machine. 0: no
+    /// limit.
     pub injectors: u32,
 }
 
 impl InterruptPath {
     /// The largest value of `injectors`.
-    pub const MOST_INJECTORS: u32 = 4_096;
+    pub const MAX_INJECTORS: u32 = 4_096;
 
-    /// Whether interrupts share anything on their way.
+    /// Whether interrupts wait for each other.
     pub fn is_shared(&self) -> bool {
         *self != InterruptPath::default()
     }
 
     pub(crate) fn check(&self) -> Result<(), SimError> {
-        let most = InterruptPath::MOST_INJECTORS;
+        let most = InterruptPath::MAX_INJECTORS;
         if self.injectors > most {
             return Err(SimError::Unfit(format!(
                 "machine.interrupts: {} injectors: there are at most {most}",
@@ -52,12 +54,12 @@ impl InterruptPath {
     }
 }
 
-/// Where a message is at which time.
+/// When a message reaches each stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transit {
-    /// The unit has taken it: the device's later writes go on.
+    /// When the unit has taken the message: from then on the device's later writes proceed.
     pub(crate) accepted: Nanos,
-    /// It has reached the CPU, or the posted descriptor.
+    /// When the message reaches the CPU, or the posted-interrupt descriptor.
     pub(crate) arrives: Nanos,
 }
 
@@ -65,9 +67,9 @@ pub(crate) struct Transit {
 #[derive(Debug)]
 pub(crate) struct SharedPath {
     path: InterruptPath,
-    /// The unit is busy until then.
+    /// The time until which the unit is busy.
     free_at: Nanos,
-    /// By injector: busy until then.
+    /// By injector: the time until which it is busy.
     injectors: Vec<Nanos>,
     pub(crate) counts: PathCounts,
 }
@@ -77,14 +79,14 @@ pub(crate) struct SharedPath {
 pub struct PathCounts {
     /// Messages that were sent through it.
     pub messages: u64,
-    /// Time that messages waited for their turn, in all.
+    /// Sum of the times that messages waited for their turn.
     pub waited: Nanos,
-    /// Time that the devices' later writes waited, in all.
+    /// Sum of the times that devices' later writes waited for a message.
     pub held: Nanos,
 }
 
 impl SharedPath {
-    /// `None`: nothing is shared.
+    /// `None`: interrupts do not wait for each other.
     pub(crate) fn new(path: InterruptPath) -> Option<SharedPath> {
         let injectors = vec![Nanos::ZERO; path.injectors as usize];
         path.is_shared().then(|| SharedPath {
@@ -95,14 +97,14 @@ impl SharedPath {
         })
     }
 
-    /// A device sends a message, to a CPU or, if `posted`, to a descriptor.
+    /// A device sends a message to a CPU or, if `posted`, to a posted-interrupt descriptor.
     pub(crate) fn send(&mut self, now: Nanos, posted: bool) -> Transit {
         self.counts.messages += 1;
         // A posted vector sets a bit in memory and interrupts no CPU.
         if posted { self.serve(now, Nanos::ZERO) } else { self.notify(now) }
     }
 
-    /// A CPU is interrupted.
+    /// Sends an interrupt to a CPU.
     pub(crate) fn notify(&mut self, now: Nanos) -> Transit {
         let mut sent = self.serve(now, self.path.notify);
         if self.path.inject > Nanos::ZERO {
@@ -118,7 +120,7 @@ impl SharedPath {
         sent
     }
 
-    /// Occupies the unit for this time, when the message's turn comes.
+    /// Occupies the unit for the time `takes`, from when it is free.
     fn serve(&mut self, now: Nanos, takes: Nanos) -> Transit {
         let begins = self.free_at.max(now);
         self.free_at = begins + takes;

@@ -11,7 +11,7 @@ use emu::{BusError, Message, Port};
 use nvme::{Doorbells, QueueId, Registers, Sqe, Vector, regs};
 use units::Nanos;
 
-use crate::limits::DieTimes;
+use crate::dies::DieTimes;
 pub(crate) use memory::{Memory, SimCq, SimSq};
 
 /// A controller's BAR, from the controller's side.
@@ -75,16 +75,17 @@ pub(crate) struct HostBar {
     bar: Rc<BarRegisters>,
     written: Written,
     device: usize,
-    /// The controller reads CQ head doorbells by itself, so it is stepped for them too.
+    /// A write to a CQ head doorbell can change what the controller does, so the controller is
+    /// stepped for it.
     heads_matter: bool,
 }
 
-/// A bit for each of at most 64 controllers that the host has written to.
+/// A bit for each of up to 64 controllers: the host has written to its registers or doorbells.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Written(Rc<Cell<u64>>);
 
 impl Written {
-    /// Takes the bit of a controller.
+    /// Clears the bit of a controller. Returns whether it was set.
     pub(crate) fn take(&self, device: usize) -> bool {
         let all = self.0.get();
         self.0.set(all & !(1 << device));
@@ -103,7 +104,7 @@ impl Written {
 }
 
 impl HostBar {
-    /// Steps the controller after a vector was unmasked.
+    /// The host has unmasked a vector: has the controller stepped.
     pub(crate) fn unmasked(&self) {
         self.written.add(self.device);
     }
@@ -127,8 +128,8 @@ impl Doorbells for HostBar {
     }
 
     fn ring_cq(&self, queue: QueueId, head: u32) {
-        // Other controllers read the head when they fetch: a CQ has room for every tag, so they
-        // never wait for it.
+        // Otherwise a controller reads the head when it fetches commands. It never waits for the
+        // head to move, because a CQ has room for every tag.
         if self.heads_matter {
             self.written.add(self.device);
         }
@@ -156,8 +157,8 @@ struct VectorState {
     armed: Cell<bool>,
     /// The Pending bit (PCIe MSI-X PBA): a message was masked.
     pending: Cell<bool>,
-    /// The host has unmasked since, and the write is on its way. A mask that follows comes after
-    /// it.
+    /// The host has unmasked the vector since `pending` was set, and that write is on its way to
+    /// the controller. A later mask arrives after it, so the message is sent all the same.
     unmasked: Cell<bool>,
     messages: Cell<u64>,
     suppressed: Cell<u64>,
@@ -171,8 +172,8 @@ impl Vectors {
         }
     }
 
-    /// Unmasks a vector. Returns whether its Pending bit is set, so that the controller must be
-    /// stepped for the write.
+    /// Unmasks a vector. Returns whether its Pending bit is set; the controller must then be
+    /// stepped when the write reaches it.
     pub(crate) fn arm(&self, vector: Vector) -> bool {
         let Some(state) = self.state(vector) else { return false };
         state.armed.set(true);
@@ -190,12 +191,12 @@ impl Vectors {
         }
     }
 
-    /// Messages of I/O queues' vectors: all but vector 0, which is the admin queue's.
+    /// Number of messages of I/O queues' vectors: all but vector 0, which is the admin queue's.
     pub(crate) fn messages(&self) -> u64 {
         self.states.iter().skip(1).map(|state| state.messages.get()).sum()
     }
 
-    /// Masked messages of those vectors.
+    /// Number of masked messages of I/O queues' vectors.
     pub(crate) fn suppressed(&self) -> u64 {
         self.states.iter().skip(1).map(|state| state.suppressed.get()).sum()
     }
@@ -218,8 +219,8 @@ pub(crate) struct SimPort {
     pub(crate) vectors: Rc<Vectors>,
     /// While it is true the controller cannot reach memory.
     pub(crate) dma_blocked: Rc<Cell<bool>>,
-    /// Its dies.
-    limits: Option<Rc<DieTimes>>,
+    /// The drive's dies, if they limit its service times.
+    dies: Option<Rc<DieTimes>>,
 }
 
 impl SimPort {
@@ -228,11 +229,11 @@ impl SimPort {
         memory: Memory,
         queue_pairs: u16,
         vectors: u16,
-        limits: Option<Rc<DieTimes>>,
+        dies: Option<Rc<DieTimes>>,
     ) -> SimPort {
         let (bar, vectors) =
             (Rc::new(BarRegisters::new(queue_pairs)), Rc::new(Vectors::new(vectors)));
-        SimPort { memory, bar, vectors, dma_blocked: Rc::default(), limits }
+        SimPort { memory, bar, vectors, dma_blocked: Rc::default(), dies }
     }
 
     /// The host's view of the registers and doorbells.
@@ -296,7 +297,7 @@ impl Port for SimPort {
         self.vectors.state(vector).is_some_and(|state| !state.armed.get() && !state.unmasked.get())
     }
 
-    /// Sends the message of the Pending bit, which no longer counts as suppressed.
+    /// Sends the message that the Pending bit stands for. It no longer counts as suppressed.
     fn send_pending(&self, vector: Vector) -> Message {
         let Some(state) = self.vectors.state(vector) else { return Message::Lost };
         self.clear_pending(vector);
@@ -314,7 +315,7 @@ impl Port for SimPort {
     }
 
     fn service_time(&self, command: &Sqe) -> Option<Nanos> {
-        self.limits.as_ref().map(|limits| limits.time(command))
+        self.dies.as_ref().map(|dies| dies.time(command))
     }
 }
 

@@ -26,7 +26,7 @@ impl Bits {
         self.0 == [0; VECTORS / 64]
     }
 
-    /// Removes the lowest.
+    /// Removes and returns the lowest bit.
     pub(crate) fn take_first(&mut self) -> Option<usize> {
         let at = self.0.iter().position(|&word| word != 0)?;
         let bit = self.0[at].trailing_zeros() as usize;
@@ -45,14 +45,14 @@ pub(crate) struct PostedDescriptor {
     outstanding: bool,
 }
 
-/// What the handler does next.
+/// The next step of the handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handling {
-    /// Exchange the bits; the number of rounds so far.
+    /// Exchange the bits for zeroes. With the number of rounds so far.
     Round(u32),
-    /// The outstanding bit is cleared: exchange the bits once more.
+    /// The outstanding bit is cleared: exchange the bits for zeroes once more.
     Last,
-    /// Done.
+    /// The handler is done.
     Over,
 }
 
@@ -63,8 +63,8 @@ impl PostedDescriptor {
         !std::mem::replace(&mut self.outstanding, true)
     }
 
-    /// One step of the handler: the bits to handle, and what follows. `looks_again`: false in a
-    /// negative test.
+    /// One step of the handler. Returns the bits to handle, and the next step. `looks_again`: false
+    /// only in a negative test.
     pub(crate) fn handle(&mut self, step: Handling, looks_again: bool) -> (Bits, Handling) {
         match step {
             Handling::Round(n) if n < ROUNDS && !self.pending.is_empty() => {
@@ -81,7 +81,7 @@ impl PostedDescriptor {
         }
     }
 
-    /// Whether a bit is set that no notification announces.
+    /// Whether a bit is set although no notification is outstanding that would find it.
     #[cfg(test)]
     fn is_forgotten(&self) -> bool {
         !self.pending.is_empty() && !self.outstanding

@@ -24,9 +24,9 @@ pub struct Counts {
     pub lost: u64,
     /// Statuses other than success, retried ones included.
     pub bad_statuses: u64,
-    /// Times that a thread was woken.
+    /// Wake-ups of threads.
     pub wakeups: u64,
-    /// Those of them by a timer: at the end of a nap, or for the job's next arrival.
+    /// How many of `wakeups` were by a timer: at the end of a nap, or for the job's next I/O.
     pub timer_wakeups: u64,
     /// Blocking calls that returned at once, because the eventfd was already signalled.
     pub returned_at_once: u64,
@@ -37,11 +37,11 @@ pub struct Counts {
     pub sleeps: u64,
     /// Polls under a completion queue's lock.
     pub polls: u64,
-    /// Those of them that found nothing.
+    /// How many of `polls` found no entry.
     pub empty_polls: u64,
     /// Polls skipped because another CPU held the lock.
     pub busy_looks: u64,
-    /// CPU time of choosing paths.
+    /// CPU time spent on choosing paths.
     pub choosing: Nanos,
     /// CPU time of the applications: [`crate::JobSpec::work`] for each I/O.
     pub application: Nanos,
@@ -49,7 +49,8 @@ pub struct Counts {
     pub away: Nanos,
     /// CPU time spent spinning.
     pub spun: Nanos,
-    /// Most entries reaped in one round, in one run of a handler, or in one poll after a commit.
+    /// Maximum number of entries reaped in one round over a thread's queues, in one run of an
+    /// interrupt handler, or in one poll after a submission.
     pub entries_per_drain_max: u32,
     /// Entries reaped so far in the current round or run.
     pub(crate) drain: u32,
@@ -64,8 +65,8 @@ impl Counts {
         self.entries_per_drain_max = self.entries_per_drain_max.max(self.drain);
     }
 
-    /// Counts a poll after a commit. It has its own budget, and may happen within a round, so it is
-    /// not added to the round's entries.
+    /// Counts a poll after a submission. Such a poll has its own budget, and may happen within a
+    /// round, so its entries are not added to those of the round.
     pub(crate) fn checked(&mut self, found: u32) {
         self.polls += 1;
         self.empty_polls += u64::from(found == 0);
@@ -100,13 +101,13 @@ impl Counts {
     }
 }
 
-/// The results of a run, from when the first thread is past its start delay and its ramp. Times are
-/// CPU time of all CPUs together.
+/// The results of a run. The measured time begins when the first thread is past its start delay and
+/// its ramp. CPU times are sums over all CPUs.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// From the start of the measured time to the last completion.
     pub elapsed: Nanos,
-    /// Of all threads and drains.
+    /// Counters of all threads and drains.
     pub counts: Counts,
     /// The first error that ended a job early.
     pub failure: Option<IoFailure>,
@@ -128,8 +129,8 @@ pub struct Outcome {
     pub decisions: Option<Decisions>,
     /// The action of `adaptive` in force at the end and its reason, on the first queue.
     pub state: Option<AdaptiveState>,
-    /// CPU time of threads that do I/O, interrupt threads and ksoftirqd included, without the
-    /// applications' own work and hogs.
+    /// CPU time of threads, including interrupt threads and ksoftirqd, without hogs and without the
+    /// applications' own work.
     pub thread: Nanos,
     /// Resets of controllers. This and the next three counters cover the whole run.
     pub resets: u32,
@@ -147,20 +148,20 @@ pub struct Outcome {
     /// Delay from an interrupt to the first poll of its queue, in nanoseconds, for queues that are
     /// reaped by a handler, softirq or interrupt thread.
     pub poll_delays: Histogram,
-    /// Entries reaped per such interrupt until the queue was armed again.
+    /// Entries reaped after such an interrupt, until the queue was armed again.
     pub per_cycle: Histogram,
-    /// The sum over all CPUs.
+    /// Totals of all CPUs together.
     pub all_cpus: CpuOutcome,
-    /// By CPU.
+    /// Totals of each CPU.
     pub cpus: Vec<CpuOutcome>,
-    /// Totals of each interval of [`crate::Scenario::ticks`] from the start on; an incomplete last
-    /// one is left out.
+    /// Totals of each interval of the length [`crate::Scenario::ticks`], from the start of the run
+    /// on. An incomplete last interval is left out.
     pub ticks: Vec<Tick>,
-    /// By entry of the report: a job's thread, or a group with `group_reporting`.
+    /// Results of each entry of the report: a job's thread, or a group with `group_reporting`.
     pub jobs: Vec<JobOutcome>,
-    /// By device.
+    /// Totals of each device.
     pub devices: Vec<DeviceOutcome>,
-    /// The devices that are paths.
+    /// Totals of each device that is a path.
     pub paths: Vec<PathOutcome>,
     /// Path failures that were handled and the longest stall, in the whole run.
     pub failover: MultipathCounters,
@@ -179,16 +180,16 @@ pub struct CpuOutcome {
     pub idle: Nanos,
     /// Longest time in which interrupts and softirqs kept threads from running.
     pub longest_away: Nanos,
-    /// Device interrupts taken, notifications of posted ones included. Fewer than messages where a
-    /// message was merged into a pending one.
+    /// Device interrupts taken, including notifications of posted vectors. Fewer than messages if
+    /// messages were merged into a pending interrupt.
     pub interrupts: u64,
-    /// Those of them that were notifications of posted vectors.
+    /// How many of `interrupts` were notifications of posted vectors.
     pub notifications: u64,
     /// Vectors handled. Posted interrupts handle several for each notification.
     pub vectors_handled: u64,
     /// Runs of irq_poll's softirq.
     pub softirqs: u64,
-    /// Those of them in ksoftirqd.
+    /// How many of `softirqs` ran in ksoftirqd.
     pub ksoftirqd_runs: u64,
     /// Switches to a thread.
     pub context_switches: u64,
@@ -217,21 +218,21 @@ impl CpuOutcome {
     }
 }
 
-/// Totals of one tick.
+/// Totals of one interval of the length [`crate::Scenario::ticks`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tick {
-    /// Counters of all threads and drains, without maxima.
+    /// Counters of all threads and drains. Maxima are 0.
     pub counts: Counts,
     /// Counts of the decisions of `adaptive`.
     pub decisions: Decisions,
     /// CPU time, as in [`Outcome::cpu_ns_per_io`].
     pub cpu: Nanos,
-    /// Lockless empty polls.
+    /// Checks of the phase bit while spinning that found nothing.
     pub spins: u64,
     /// Median latency in nanoseconds: from the intended start where there is a rate, else from the
     /// decision to issue. 0: nothing completed.
     pub p50: u64,
-    /// 99 %.
+    /// 99th percentile of the same latency.
     pub p99: u64,
 }
 
@@ -251,9 +252,9 @@ impl Tick {
 pub struct JobOutcome {
     /// The job's name.
     pub name: String,
-    /// I/Os that succeeded, by thread of the entry.
+    /// Number of I/Os that succeeded, for each thread of the entry.
     pub ios: Vec<u64>,
-    /// Their measurements.
+    /// The measurements of these I/Os.
     pub stats: Stats,
 }
 
@@ -264,7 +265,7 @@ pub struct DeviceOutcome {
     pub name: String,
     /// Requests that succeeded.
     pub completed: u64,
-    /// Messages that it sent for I/O queues.
+    /// Messages that the device sent for I/O queues.
     pub messages: u64,
     /// Messages suppressed by masks.
     pub suppressed: u64,
@@ -277,11 +278,11 @@ pub struct PathOutcome {
     pub device: String,
     /// Its state at the end of the run.
     pub status: PathStatus,
-    /// Requests that ended on it, including those that failed over to another path.
+    /// Requests that ended on the path, including those that failed over to another path.
     pub ios: u64,
-    /// Those of them that failed on it.
+    /// How many of `ios` failed on the path.
     pub failed: u64,
-    /// Their total time on the path, in nanoseconds.
+    /// Sum of the times that the requests of `ios` spent on the path.
     pub time: Nanos,
 }
 
@@ -290,22 +291,21 @@ pub struct PathOutcome {
 pub struct Percentiles {
     /// Mean.
     pub mean: f64,
-    /// Half are at most this.
+    /// 50th percentile.
     pub p50: u64,
-    /// 99 %.
+    /// 99th percentile.
     pub p99: u64,
-    /// 99.9 %.
+    /// 99.9th percentile.
     pub p999: u64,
-    /// 99.99 %.
+    /// 99.99th percentile.
     pub p9999: u64,
-    /// The longest.
+    /// Maximum.
     pub max: u64,
 }
 
 impl Outcome {
-    /// The totals since `before`, which has the same CPUs, devices and paths. Job measurements are
-    /// not subtracted, because they start at the measured time; nor are counters of resets, and
-    /// maxima.
+    /// The totals since `before`, which has the same CPUs, devices and paths. Not subtracted are
+    /// job measurements, which start with the measured time, counters of resets, and maxima.
     pub(crate) fn since(mut self, before: &Outcome) -> Outcome {
         self.elapsed = self.elapsed - before.elapsed;
         self.thread = self.thread - before.thread;
@@ -351,7 +351,7 @@ impl Outcome {
             / self.counts.completed.max(1) as f64
     }
 
-    /// `n` per second of the run.
+    /// `n` divided by the measured time in seconds.
     pub fn per_second(&self, n: u64) -> f64 {
         if self.elapsed == Nanos::ZERO { 0.0 } else { n as f64 / self.elapsed.as_secs_f64() }
     }

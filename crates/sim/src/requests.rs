@@ -22,16 +22,17 @@ pub(crate) const RETRY: RetryPolicy = RetryPolicy { limit: 3 };
 pub(crate) enum RequestError {
     /// The controller's status.
     Status(Status),
-    /// Resets cancelled it too often, or the controller is dead.
+    /// Resets cancelled the request too often, or the host has given the controller up.
     Cancelled,
-    /// No path was left, or none came within the time that requests may wait.
+    /// All paths are gone for good, or no path came up within the time that requests may wait.
     NoPath,
 }
 
 /// A request that has ended, and its result.
 pub(crate) type Finished = (Io, Result<(), RequestError>);
 
-/// What a command is posted with: thread, slot, part of the request, and generation of the slot.
+/// Identifies a command, and comes back with its completion: thread, slot, part of the request, and
+/// generation of the slot.
 ///
 /// ```text
 /// 63      48 47      32 31         6 5    0
@@ -83,7 +84,7 @@ struct InFlightRequest {
     io: Io,
     generation: u32,
     parts: Parts<RequestError>,
-    /// Parts that have not ended, by bit; a request has at most 64 parts.
+    /// A bit for each part that has not ended; a request has at most 64 parts.
     open: u64,
     retries: u8,
 }
@@ -114,7 +115,7 @@ struct SlotMemory {
     lists: u64,
 }
 
-/// Bytes of PRP list for each part: a page, whose entries cover 2 MiB.
+/// Bytes of the PRP list of each part: one page, whose entries cover 2 MiB of data.
 const PRP_LIST: u64 = 4096;
 
 /// Whether each request has its own buffer. Only verification needs that.
@@ -150,7 +151,8 @@ impl Requests {
             })
         };
         let first = slot();
-        // Without verification one buffer saves memory, and cache misses of the simulator itself.
+        // Without verification one buffer is enough, and saves memory and the simulator's own cache
+        // misses.
         let slots =
             (0..depth).map(|n| if n == 0 || data == DataBuffers::Shared { first } else { slot() });
         let slots: Option<Vec<SlotMemory>> = slots.collect();
@@ -268,7 +270,7 @@ impl Requests {
         })
     }
 
-    /// A part has ended. With the last part, the request and its result.
+    /// A part has ended. If it is the last open part, returns the request and its result.
     pub(crate) fn end(
         &mut self,
         token: CommandToken,
@@ -331,7 +333,7 @@ impl InFlightRequest {
     }
 }
 
-/// The most parts of a request of this length.
+/// Maximum number of parts of a request of this length.
 fn parts_of(len: u64) -> u64 {
     if len > 4096 { 64 } else { 1 }
 }

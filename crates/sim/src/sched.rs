@@ -11,8 +11,8 @@ pub(crate) type TaskId = usize;
 /// The scheduler's data of a thread (`sched_entity` in Linux).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SchedEntity {
-    /// CPU time that it has used (virtual run time). After a sleep it is raised to at most one
-    /// slice less than the queue's `min_vruntime`.
+    /// CPU time that the thread has used (virtual run time). After a sleep it is raised, if
+    /// necessary, to the queue's `min_vruntime` minus one slice.
     pub(crate) vruntime: Nanos,
     /// SCHED_FIFO: it runs before all others until it sleeps.
     pub(crate) fifo: bool,
@@ -23,8 +23,8 @@ pub(crate) struct SchedEntity {
 pub(crate) struct RunQueue {
     /// Threads of normal priority.
     queue: Vec<(SchedEntity, TaskId)>,
-    /// The largest virtual run time of the threads picked so far, as in CFS. A thread woken since
-    /// may have up to one slice less.
+    /// The largest virtual run time of the threads picked so far, as in CFS. A thread that has
+    /// slept may have up to one slice less.
     min_vruntime: Nanos,
     /// SCHED_FIFO threads, in the order in which they became ready.
     fifo: std::collections::VecDeque<(SchedEntity, TaskId)>,
@@ -49,14 +49,14 @@ impl RunQueue {
             return;
         }
         if woken {
-            // A sleeping thread gains at most one slice.
+            // By sleeping a thread gains at most one slice over the other threads.
             share.vruntime = share.vruntime.max(self.min_vruntime - scheduler.slice);
         }
         self.queue.push((*share, task));
     }
 
-    /// Takes the next thread. `throttled`: the quota of SCHED_FIFO threads is used up, so others
-    /// run before them.
+    /// Takes the next thread. `throttled`: the quota of SCHED_FIFO threads is used up, so threads
+    /// of normal priority run before them.
     pub(crate) fn pick_next(&mut self, throttled: bool) -> Option<TaskId> {
         if !self.fifo.is_empty() && (!throttled || self.queue.is_empty()) {
             return self.fifo.pop_front().map(|(_, task)| task);
@@ -110,13 +110,13 @@ pub(crate) struct RtQuota {
 }
 
 impl RtQuota {
-    /// Adds `ran` to what they have had, until `now`.
+    /// Charges CPU time that a SCHED_FIFO thread has used up to `now`.
     pub(crate) fn charge(&mut self, now: Nanos, ran: Nanos, scheduler: &Scheduler) {
         self.renew(now, scheduler);
         self.used += ran;
     }
 
-    /// What is left of the quota.
+    /// The rest of the current period's quota.
     pub(crate) fn remaining(&mut self, now: Nanos, scheduler: &Scheduler) -> Nanos {
         if scheduler.rt_runtime >= scheduler.rt_period {
             return Nanos::MAX;

@@ -10,8 +10,8 @@ use units::Nanos;
 
 use crate::Softirq;
 
-/// How long `__do_softirq` restarts at most.
-const MOST_TIME: Nanos = Nanos::from_millis(2);
+/// Linux's `MAX_SOFTIRQ_TIME`: for how long `__do_softirq` restarts.
+const MAX_SOFTIRQ_TIME: Nanos = Nanos::from_millis(2);
 
 /// The queues whose interrupts this CPU takes, and which of them are scheduled.
 #[derive(Debug, Default)]
@@ -22,18 +22,19 @@ pub(crate) struct Pollers {
     pub(crate) round: Round,
     pub(crate) stage: PollStage,
     limits: Softirq,
-    /// Runs in a row.
+    /// Number of runs in a row.
     runs: u32,
-    /// When the first of them began.
+    /// When the first run of `runs` began.
     began: Nanos,
-    /// ksoftirqd does the rest, even before it runs (as in Linux 4.9 to 6.4).
+    /// The rest is left to ksoftirqd: no interrupt runs the softirq, even if ksoftirqd has not
+    /// started yet (as in Linux 4.9 to 6.4).
     pub(crate) handed_over: bool,
 }
 
 /// What the softirq does next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PollStage {
-    /// Nothing: it is not raised.
+    /// Nothing: the softirq is not raised.
     #[default]
     Quiet,
     /// A run begins.
@@ -49,7 +50,7 @@ impl Pollers {
         Pollers { limits, ..Pollers::default() }
     }
 
-    /// This CPU takes the interrupts of these queues.
+    /// Adds queues whose interrupts this CPU takes.
     pub(crate) fn add(&mut self, queues: Vec<usize>) {
         self.plans.extend(queues.iter().map(|_| Plan::Rest));
         self.queues.extend(queues);
@@ -60,11 +61,11 @@ impl Pollers {
         self.stage != PollStage::Quiet && !self.handed_over
     }
 
-    /// Puts a queue on the list.
+    /// Schedules the n-th queue to be polled, and raises the softirq.
     pub(crate) fn schedule(&mut self, n: usize, budget: u32, now: Nanos) {
         self.plans[n] = Plan::Poll { budget };
-        // While a run is under way the queue joins it; raising the softirq again would restart its
-        // limits.
+        // While a run is under way the queue joins the run; raising the softirq again would restart
+        // the run's limits.
         if self.stage == PollStage::Quiet {
             (self.stage, self.runs, self.began) = (PollStage::Begin, 0, now);
         }
@@ -76,9 +77,9 @@ impl Pollers {
         self.stage = PollStage::Turn;
     }
 
-    /// A run is over. Returns whether ksoftirqd does the rest: there were too many runs in a row,
-    /// or a thread is to be scheduled (`wanted`).
-    pub(crate) fn end_run(&mut self, now: Nanos, wanted: bool) -> bool {
+    /// Ends a run. Returns whether ksoftirqd does the rest: queues are still scheduled, and there
+    /// were too many runs in a row or a thread is to be scheduled (`resched`).
+    pub(crate) fn end_run(&mut self, now: Nanos, resched: bool) -> bool {
         if !self.plans.iter().any(|plan| matches!(plan, Plan::Poll { .. })) {
             (self.stage, self.handed_over) = (PollStage::Quiet, false);
             return false;
@@ -86,7 +87,10 @@ impl Pollers {
         self.stage = PollStage::Begin;
         self.runs += 1;
         // The three conditions of `__do_softirq`: restarts, time, need_resched.
-        if self.runs >= self.limits.restarts.max(1) || now - self.began >= MOST_TIME || wanted {
+        if self.runs >= self.limits.restarts.max(1)
+            || now - self.began >= MAX_SOFTIRQ_TIME
+            || resched
+        {
             // ksoftirqd starts with new limits.
             (self.runs, self.began) = (0, now);
             return true;

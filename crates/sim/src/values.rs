@@ -1,4 +1,4 @@
-//! Values with units in scenario files.
+//! Parsing of values with units in scenario files.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::de::{self, Deserialize, Deserializer};
 use toml::Value;
 use units::Nanos;
 
-/// A value that is parsed from a string. Errors are reported at its place in the file.
+/// A value that is parsed from a string. Errors name the string's line and column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word<T>(pub(crate) T);
 
@@ -29,7 +29,7 @@ pub(crate) fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, 
 }
 
 /// A time that is not zero.
-pub(crate) fn lasting<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
+pub(crate) fn nonzero_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Nanos, D::Error> {
     match time(deserializer)? {
         Nanos::ZERO => Err(de::Error::custom("it must be more than 0")),
         time => Ok(time),
@@ -42,10 +42,10 @@ pub(crate) fn some_time<'de, D: Deserializer<'de>>(
     time(deserializer).map(Some)
 }
 
-pub(crate) fn some_lasting<'de, D: Deserializer<'de>>(
+pub(crate) fn some_nonzero_time<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Nanos>, D::Error> {
-    lasting(deserializer).map(Some)
+    nonzero_time(deserializer).map(Some)
 }
 
 pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
@@ -59,7 +59,7 @@ pub(crate) struct Bytes(pub(crate) u64);
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
         let no_size = |text: &dyn fmt::Display| {
-            de::Error::custom(format!("`{text}` is not a size, such as \"64M\""))
+            de::Error::custom(format!("`{text}` is not a size; write it as \"64M\""))
         };
         let text = match Value::deserialize(deserializer)? {
             Value::String(text) => text,

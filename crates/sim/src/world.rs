@@ -1,9 +1,9 @@
 //! The event loop of one run. [`World`] holds the whole simulated machine: CPUs, threads, queues
 //! and controllers.
 //!
-//! Each part has one timer in the [`Calendar`], for its next action. The loop takes the earliest
-//! timer, advances virtual time to it and dispatches it. Then every CPU affected by the event is
-//! rescheduled:
+//! Each source of events (listed below) has one timer in the [`Calendar`], for its next action. The
+//! loop takes the earliest timer, advances virtual time to it and calls the source. Then every CPU
+//! that the event has affected is rescheduled:
 //!
 //! ```text
 //!   calendar.pop() -> now = at -> dispatch(source) -> update_changed_cpus() --+
@@ -33,11 +33,11 @@ use workload::plan::Plan;
 
 use crate::ablation::{Ablation, NO_ABLATION};
 use crate::cpu::{Cpu, Irq, Route};
+use crate::dies::DieTimes;
 use crate::events::Calendar;
 use crate::host::drain::Drain;
 use crate::host::{Context, Effect, Owner};
 use crate::hw_queue::HwQueue;
-use crate::limits::DieTimes;
 use crate::path::SharedPath;
 use crate::port::{HostBar, SimPort, Vectors, Written};
 use crate::sched::TaskId;
@@ -49,7 +49,7 @@ use tasks::Task;
 /// no CPU.
 const ADMIN_VECTOR: Vector = Vector(0);
 
-/// Steps that may follow each other at the same instant. More of them are a livelock.
+/// Maximum number of steps at the same instant. More steps are reported as a livelock.
 const STEPS_AT_ONCE: u32 = 100_000;
 
 /// A controller, with the host's state for it.
@@ -63,13 +63,14 @@ struct Attached {
     /// By vector.
     routes: Vec<Route>,
     /// The drive's dies, whose clock must be set before each step of the controller.
-    limits: Option<Rc<DieTimes>>,
-    /// Its writes are delayed until this instant: by a message that the shared interrupt path has
-    /// not accepted, or by a system call of the thread that serves it.
+    dies: Option<Rc<DieTimes>>,
+    /// The controller cannot write to memory before this instant, because the shared interrupt path
+    /// has not accepted its last message yet, or because the thread of an in-process controller is
+    /// busy.
     writes_free_at: Nanos,
 }
 
-/// Index of the first timer of each kind in the calendar. CPUs start at 0.
+/// For each kind of source, the index of its first timer in the calendar. CPUs start at 0.
 #[derive(Clone, Copy, Debug)]
 struct Sources {
     devices: usize,
@@ -103,7 +104,8 @@ impl Sources {
 /// The totals when measuring began, which are subtracted at the end.
 #[derive(Debug)]
 enum Baseline {
-    /// A job is measured from the start of the run.
+    /// Some job has neither start delay nor ramp: measuring begins with the run, and nothing is
+    /// subtracted.
     Zero,
     /// All jobs are in their start delay or ramp: nothing is measured yet.
     Pending,
@@ -126,7 +128,7 @@ impl Baseline {
     }
 }
 
-/// The completed ticks, and the totals at the end of the last one.
+/// The completed ticks, and the totals at the end of the last completed tick.
 #[derive(Debug, Default)]
 struct Ticks {
     over: Vec<Tick>,
@@ -159,7 +161,7 @@ pub(crate) struct World<'a> {
     /// Current stage: the threads of lower stages have finished.
     stage: u32,
     queues: Vec<HwQueue>,
-    /// By queue: the interrupt handler, softirq or interrupt thread that reaps it for others.
+    /// By queue: its drain, which reaps for the threads of jobs.
     drains: Vec<Drain>,
     lines: Lines,
     devices: Vec<Attached>,
@@ -172,13 +174,13 @@ pub(crate) struct World<'a> {
     /// Distribution of timer lateness, and the generator that it is drawn from.
     lateness: emu::Service,
     rng: rand_xoshiro::Xoshiro256PlusPlus,
-    /// Whether threads that poll are notified that another thread is runnable on their CPU.
+    /// Whether a thread that polls learns that another thread is runnable on its CPU.
     reports_cpu_wanted: bool,
     /// Mode switches to come, the next one last.
     switches: Vec<(Nanos, Mode)>,
     effects: Vec<Effect>,
     ticks: Ticks,
-    /// CPUs that this event affected.
+    /// CPUs that the current event has affected.
     changed_cpus: Vec<usize>,
 }
 
@@ -191,7 +193,7 @@ impl Scenario {
         self.run_with(NO_ABLATION)
     }
 
-    /// Runs the scenario until `stop` is set. A long run then ends within microseconds.
+    /// Runs the scenario until `stop` is set. The run then ends within microseconds.
     ///
     /// # Errors
     /// As [`Scenario::run`]; [`SimError::Stopped`] where `stop` was set before the jobs had
@@ -296,20 +298,20 @@ impl World<'_> {
     /// Steps a controller: carries out what is due, and sends its messages.
     fn step_device(&mut self, n: usize) -> Result<(), SimError> {
         let device = &mut self.devices[n];
-        // The writes of this step would have to wait for an earlier message or call: step then.
+        // The controller cannot write before `writes_free_at`, so it is stepped at that time.
         if self.now < device.writes_free_at {
             self.calendar.set_by(self.sources.devices + n, device.writes_free_at);
             return Ok(());
         }
-        if let Some(limits) = &device.limits {
-            limits.clock.set(self.now);
+        if let Some(dies) = &device.dies {
+            dies.clock.set(self.now);
         }
         let completed =
             self.scenario.devices[n].in_process.then(|| device.controller.counters().completed);
         let step = device.controller.step(self.now);
         if let Some(completed) = completed {
-            // The thread of an in-process controller spends CPU time per command, and completes no
-            // other in that time.
+            // The thread of an in-process controller spends CPU time on each command, and completes
+            // no other command in that time.
             let served = device.controller.counters().completed - completed;
             device.writes_free_at =
                 self.now + Nanos(self.scenario.machine.costs.library.serve.0 * served);
@@ -352,12 +354,12 @@ impl World<'_> {
         (self.mode, self.context) = (mode, Context::of(mode, self.scenario.host));
         self.reports_cpu_wanted = self.scenario.spin.reports_cpu_wanted_in(mode);
         for (queue, drain) in self.queues.iter().zip(&mut self.drains) {
-            // An outstanding notification of the old mode would suppress the first one of the new
-            // mode.
+            // A notification that is still outstanding from the old mode would suppress the first
+            // notification of the new mode.
             drain.switch(mode);
             queue.clear_outstanding();
-            // Unmasking is followed by a poll, below: entries posted under the mask have sent no
-            // message.
+            // Unmasking must be followed by a poll (below), because entries that were posted under
+            // the mask have sent no message.
             if self.context != Context::Waiter {
                 queue.arm();
             }

@@ -1,5 +1,5 @@
-//! The two sets that ship. Published tables are calibrated from the first; `reap calibrate`
-//! measures one like the second.
+//! The two built-in price lists: for bare metal, from which the comparison with published results
+//! (`xtask`) starts, and for a virtual machine, of the kind that `reap calibrate` measures.
 
 use units::Nanos;
 

@@ -22,18 +22,19 @@ use crate::{
     Spin,
 };
 
-/// Measured time if neither the file nor its jobs set an end.
+/// Measured time if neither the file nor its jobs say when the jobs end.
 const DURATION: Nanos = Nanos::from_millis(50);
-/// The most seeds of a file.
-const MOST_SEEDS: u32 = 10_000;
+
+/// Maximum number of seeds of a file.
+const MAX_SEEDS: u32 = 10_000;
 
 type Built<T> = Result<T, FileError>;
 
-/// The most I/Os of a thread: hours of simulation.
-const MOST_IOS: u64 = 10_000_000_000;
+/// Maximum number of I/Os of a thread, which takes hours to simulate.
+const MAX_IOS: u64 = 10_000_000_000;
 
-/// The longest text that is read.
-const MOST_BYTES: usize = 1 << 20;
+/// Maximum length of a file in bytes.
+const MAX_BYTES: usize = 1 << 20;
 
 /// A scenario file: what is simulated, in which modes, and with how many seeds.
 #[derive(Clone, Debug)]
@@ -44,10 +45,10 @@ pub struct ScenarioFile {
     pub scenario: Scenario,
     /// The modes to compare; empty: all.
     pub modes: Vec<Mode>,
-    /// What a spinning thread does while others are runnable: one row each, for the modes that
-    /// spin. The scenario has the first.
+    /// What a spinning thread does while other threads are runnable, for the modes that spin: each
+    /// value is compared. `scenario` has the first value.
     pub spins: Vec<Spin>,
-    /// Seeds, from the scenario's own on.
+    /// Number of seeds, from the scenario's seed on: s, s + 1, …
     pub seeds: u32,
     /// Warnings about the jobs.
     pub warnings: Vec<String>,
@@ -55,8 +56,8 @@ pub struct ScenarioFile {
 
 /// Reads the tables of a text.
 pub(super) fn parse<T: DeserializeOwned>(source: Source<'_>) -> Result<T, FileError> {
-    if source.text.len() > MOST_BYTES {
-        return Err(source.error(None, format!("a scenario has at most {} MiB", MOST_BYTES >> 20)));
+    if source.text.len() > MAX_BYTES {
+        return Err(source.error(None, format!("a scenario has at most {} MiB", MAX_BYTES >> 20)));
     }
     toml::from_str(source.text).map_err(|error| source.toml(&error))
 }
@@ -86,10 +87,10 @@ pub(super) fn scenario(
             .help("add a table [[job]] with fio = \"\"\"…\"\"\", file = \"…\" or options = {…}"));
     }
     let ios = match &file.ios {
-        Some(ios) if ios.get_ref().get() > MOST_IOS => {
+        Some(ios) if ios.get_ref().get() > MAX_IOS => {
             let error = source.error(
                 Some(ios.span()),
-                format!("{} I/Os of each thread: a run has at most {MOST_IOS}", ios.get_ref()),
+                format!("{} I/Os of each thread: a run has at most {MAX_IOS}", ios.get_ref()),
             );
             return Err(error.help("`duration` ends a run after a time"));
         }
@@ -109,15 +110,15 @@ pub(super) fn scenario(
     if let Some(price) = &file.latency_price {
         let error = source.error(
             Some(price.span()),
-            "`latency_price` is no more, and what takes its place is a parameter of the mode",
+            "`latency_price` has been replaced by a parameter of the mode",
         );
         return Err(error.help("modes = [\"adaptive?delay-exponent=3\"]".to_owned()));
     }
     let seeds = match file.seeds {
-        Some(seeds) if !(1..=MOST_SEEDS).contains(seeds.get_ref()) => {
+        Some(seeds) if !(1..=MAX_SEEDS).contains(seeds.get_ref()) => {
             return Err(source.error(
                 Some(seeds.span()),
-                format!("{} seeds: there must be 1 to {MOST_SEEDS}", seeds.get_ref()),
+                format!("{} seeds: there must be 1 to {MAX_SEEDS}", seeds.get_ref()),
             ));
         }
         seeds => seeds.map_or(1, Spanned::into_inner),
@@ -158,14 +159,15 @@ fn script(
     for event in events {
         let name = event.device.get_ref();
         let path = device_number(source, devices, name, event.device.span().start)?;
-        let by_it = |job: &&JobSpec| {
-            job.paths.is_some_and(|paths| paths.study.is_none()) && job.job.filenames.contains(name)
+        let uses_path = |job: &&JobSpec| {
+            job.paths.is_some_and(|paths| paths.choice_only.is_none())
+                && job.job.filenames.contains(name)
         };
-        let Some(paths) = jobs.iter().find(by_it).and_then(|job| job.paths) else {
+        let Some(paths) = jobs.iter().find(uses_path).and_then(|job| job.paths) else {
             let error = source
                 .error(Some(event.device.span()), format!("`{name}` is not a path of any job"));
             return Err(error.help(
-                "give a job that has it among its devices `paths = { policy = \"latency\" }`",
+                "add `paths = { policy = \"latency\" }` to a job that lists it in `devices`",
             ));
         };
         keep_alive = keep_alive.max(paths.keep_alive);
@@ -182,7 +184,7 @@ fn script(
                 | Change::Hold(_)
                 | Change::Release
         );
-        // Other changes need a host that reads more log pages than this one.
+        // The simulated host does not read the log pages that other changes need.
         if !followed {
             let error = source.error(
                 Some(event.change.span()),
@@ -227,7 +229,7 @@ fn fit(source: Source<'_>, scenario: &Scenario, places: &[Range<usize>]) -> Buil
         let named = |device: &&DeviceSpec| names.is_empty() || names.contains(&device.name);
         let mut devices: Vec<&DeviceSpec> = scenario.devices.iter().filter(named).collect();
         if names.is_empty() || spec.paths.is_some() {
-            // Without names it is the first; paths are one target.
+            // A job without names uses the first device. Devices that are paths are one target.
             devices.truncate(1);
         }
         let targets: Vec<TargetSize> = devices
@@ -301,8 +303,8 @@ fn base(source: Source<'_>, name: &str, at: Range<usize>) -> Built<Costs> {
     })
 }
 
-/// Applies changes to a price list. It is serialized as a table and read back, so that its field
-/// names are listed only once.
+/// Applies changes to a price list. The list is serialized as a table and read back, so that the
+/// names of its fields are listed only once.
 pub(super) fn costs(source: Source<'_>, raw: &raw::CostTable) -> Built<Costs> {
     let percent = raw.percent.as_ref().map_or(100, |percent| *percent.get_ref());
     if !(1..=100_000).contains(&percent) {
@@ -369,11 +371,11 @@ fn devices(
         let (name, count) = (raw.name.take().unwrap_or_else(|| format!("nvme{at}")), raw.count);
         // Checked before the devices are made: the count comes from the file.
         if count == Some(0)
-            || devices.len().saturating_add(count.unwrap_or(1)) > Scenario::MOST_DEVICES
+            || devices.len().saturating_add(count.unwrap_or(1)) > Scenario::MAX_DEVICES
         {
             return Err(source.error(
                 Some(span),
-                format!("a scenario has 1 to {} devices", Scenario::MOST_DEVICES),
+                format!("a scenario has 1 to {} devices", Scenario::MAX_DEVICES),
             ));
         }
         let device = device(source, &name, raw)?;
@@ -445,8 +447,8 @@ impl Jobs<'_> {
             Some(names) if names.is_empty() => {
                 return Err(self
                     .source
-                    .error(Some(span), "`devices` names none")
-                    .help("leave it out for the first"));
+                    .error(Some(span), "`devices` is empty")
+                    .help("leave it out to use the first device"));
             }
             Some(names) => Some(
                 names
@@ -511,8 +513,8 @@ impl Jobs<'_> {
         };
         let keep_alive = raw.keep_alive.unwrap_or(usual.keep_alive);
         let queues = raw.queues.unwrap_or(self.machine.cpus as u16);
-        let study = raw.count.map(|_| raw.counter.unwrap_or(DepthCounter::Controller));
-        Multipath { queues, study, failover, keep_alive, ..usual }
+        let choice_only = raw.count.map(|_| raw.counter.unwrap_or(DepthCounter::Controller));
+        Multipath { queues, choice_only, failover, keep_alive, ..usual }
     }
 
     /// The name of a device, if it exists.
@@ -521,7 +523,7 @@ impl Jobs<'_> {
     }
 
     fn jobs(&self, raw: &raw::JobTable, at: usize, warnings: &mut Vec<String>) -> Built<Vec<Job>> {
-        // Where each line of the text is in the file: its name and its value.
+        // For each line of the text, where its name and its value are in the file.
         let mut places = Vec::new();
         let (name, text) = match (&raw.fio, &raw.file, &raw.options) {
             (Some(fio), None, None) => {
@@ -542,19 +544,19 @@ impl Jobs<'_> {
             _ => {
                 let error = self
                     .source
-                    .error(Some(at..at), "a job is exactly one of: `fio`, a job file's text; `file`, its path; `options`, a table");
+                    .error(Some(at..at), "a job has exactly one of the keys `fio` (text of a job file), `file` (its path) and `options` (a table)");
                 return Err(error);
             }
         };
-        let placed = |mut told: Diagnostic| {
-            if let Some(location) = &mut told.location
+        let placed = |mut message: Diagnostic| {
+            if let Some(location) = &mut message.location
                 && let Some(&(name, value)) = places.get(location.line as usize - 1)
             {
                 let (line, column) =
                     self.source.place(if location.column == 1 { name } else { value });
                 (location.line, location.column) = (line as u32, column as u32);
             }
-            told
+            message
         };
         let parsed =
             fio::parse(&[Input { name: &name, text: &text }], self.env).map_err(|errors| {

@@ -17,7 +17,7 @@ use units::Nanos;
 
 use crate::values::{self, Bytes, Word};
 use crate::{
-    Affinity, DepthCounter, Engine, HostStack, Inside, InterruptPath, Phase, Scheduler, Spin,
+    Affinity, DepthCounter, DieLayout, Engine, HostStack, InterruptPath, Phase, Scheduler, Spin,
 };
 
 /// The whole file.
@@ -30,7 +30,7 @@ pub(super) struct File {
     pub(super) seed: Option<u64>,
     pub(super) seeds: Option<Spanned<u32>>,
     /// The measured time, instead of each job's `runtime`.
-    #[serde(default, deserialize_with = "values::some_lasting")]
+    #[serde(default, deserialize_with = "values::some_nonzero_time")]
     pub(super) duration: Option<Nanos>,
     /// Instead of each job's `ramp_time`.
     #[serde(default, deserialize_with = "values::some_time")]
@@ -44,7 +44,8 @@ pub(super) struct File {
     pub(super) latency_price: Option<Spanned<Value>>,
     #[serde(default)]
     pub(super) host: HostStack,
-    /// What a spinning thread does while others are runnable: one kind, or several to compare.
+    /// What a spinning thread does while other threads are runnable: one value, or several to
+    /// compare.
     pub(super) poll: Option<Spins>,
     pub(super) machine: Option<Spanned<MachineTable>>,
     #[serde(default, rename = "device")]
@@ -72,7 +73,7 @@ pub(super) struct MachineTable {
     pub(super) interrupts: InterruptPath,
 }
 
-/// All but `restarts` are now parameters of the mode `irq-poll`.
+/// `restarts`, and keys of earlier versions, which are now parameters of the mode `irq-poll`.
 #[derive(Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SoftirqTable {
@@ -87,8 +88,7 @@ pub(super) struct SoftirqTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct CostTable {
     pub(super) base: Option<Spanned<String>>,
-    /// Scales the prices of what the cores execute, in per cent: 200 is a machine of half the
-    /// speed.
+    /// Scales the prices in CPU time, in percent: 200 is a machine with cores of half the speed.
     pub(super) percent: Option<Spanned<u32>>,
     #[serde(default)]
     pub(super) interrupt: Prices,
@@ -121,18 +121,19 @@ pub(super) struct DeviceTable {
     #[serde(default = "one")]
     pub(super) queues: u16,
     pub(super) tags: Option<u32>,
-    /// Number of I/O vectors. If there are fewer than queues, queues share them.
+    /// Number of I/O vectors. If there are fewer vectors than queues, several queues share a
+    /// vector.
     pub(super) vectors: Option<u16>,
     #[serde(default)]
     pub(super) affinity: Affinity,
-    /// The controller is a thread of the machine.
+    /// See [`crate::DeviceSpec::in_process`].
     #[serde(default)]
     pub(super) in_process: bool,
     /// Vectors can be masked; true by default.
     pub(super) masks: Option<bool>,
     /// The dies of the drive.
     #[serde(default)]
-    pub(super) inside: Inside,
+    pub(super) inside: DieLayout,
 }
 
 fn one() -> u16 {
@@ -170,7 +171,8 @@ pub(super) struct JobTable {
 /// fio's options, as keys.
 pub(super) type Options = BTreeMap<Spanned<String>, Spanned<OptionValue>>;
 
-/// Several paths to a namespace. Without `count` they are the job's devices.
+/// Several paths to a namespace. Without `count` each of the job's devices is one; with `count`
+/// only the choice of a path is simulated.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MultipathTable {
@@ -242,8 +244,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for NameOr<T> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cpus(pub(super) Vec<usize>);
 
-/// More CPUs than any simulated machine has.
-const MOST_LISTED: usize = 4096;
+/// Maximum length of a list of CPUs. (A machine has at most [`crate::Machine::MAX_CPUS`].)
+const MAX_LISTED: usize = 4096;
 
 impl Cpus {
     fn of(value: &Value) -> Result<Cpus, String> {
@@ -276,8 +278,8 @@ impl Cpus {
             if last < first {
                 return Err(format!("`{part}`: the range ends before it begins"));
             }
-            if cpus.len() + (last - first) >= MOST_LISTED {
-                return Err(format!("`{text}` lists more than {MOST_LISTED} CPUs"));
+            if cpus.len() + (last - first) >= MAX_LISTED {
+                return Err(format!("`{text}` lists more than {MAX_LISTED} CPUs"));
             }
             cpus.extend(first..=last);
         }
@@ -299,7 +301,7 @@ impl<'de> Deserialize<'de> for Affinity {
             return Ok(Affinity::Managed);
         }
         let cpus = Cpus::of(&value)
-            .map_err(|error| de::Error::custom(format!("{error}, and not \"managed\" either")))?;
+            .map_err(|error| de::Error::custom(format!("{error}; or write \"managed\"")))?;
         Ok(Affinity::Cpus(cpus.0))
     }
 }
@@ -316,7 +318,7 @@ impl<'de> Deserialize<'de> for Spins {
         let mut spins = Vec::new();
         for value in &values {
             let name = value.as_str().ok_or_else(|| {
-                de::Error::custom("a kind of spinning is a string, such as \"spins\"")
+                de::Error::custom("the value of `poll` is a string, such as \"spins\"")
             })?;
             let spin: Spin = name.parse().map_err(de::Error::custom)?;
             if spins.contains(&spin) {

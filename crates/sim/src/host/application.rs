@@ -14,7 +14,7 @@ use workload::{Generator, Io};
 
 use super::StepContext;
 use super::multipath::{MultipathRequests, PathAction};
-use super::paths::Study;
+use super::paths::ChoiceOnly;
 use crate::SimError;
 use crate::hw_queue::Pair;
 use crate::requests::{CommandToken, Finished, RequestError, Requests};
@@ -24,37 +24,38 @@ use crate::requests::{CommandToken, Finished, RequestError, Requests};
 pub(crate) struct Application {
     pub(crate) generator: Generator,
     pub(crate) requests: Requests,
-    /// After each wait it computes for this time, away from the library.
+    /// In each wait the application computes for this time, outside the library, instead of
+    /// blocking.
     pub(crate) think: Nanos,
-    /// CPU time that it spends on each I/O that completes.
+    /// CPU time that the application spends on each I/O that completes.
     pub(crate) work: Nanos,
     /// The application waits for each of its commands.
     pub(crate) urgent: bool,
-    /// It has announced that it is past its ramp.
+    /// The application has reported that it is past its ramp.
     pub(super) measured: bool,
-    /// Several paths, each of which is a target.
+    /// Requests over several paths, each of which is a target.
     pub(crate) multipath: Option<MultipathRequests>,
-    /// Paths of which only the choice is simulated.
-    pub(crate) study: Option<Study>,
-    /// Pages beyond the first of each part in the backlog.
+    /// The state of paths of which only the choice is simulated.
+    pub(crate) choice_only: Option<ChoiceOnly>,
+    /// Number of pages of the parts in the backlog, without the first page of each part.
     pub(super) pages: u64,
-    /// When it last submitted or took completions.
+    /// When the application last submitted or took completions.
     touched: Option<Nanos>,
-    /// Since then its core's caches have been lost.
+    /// The core has been idle for so long that it has lost its caches. Until the next submission.
     pub(super) cold: bool,
     /// Commands that succeeded, by target.
     pub(crate) completed: Vec<u64>,
-    /// Software queues for each target.
+    /// Number of software queues for each target.
     pub(super) spread: usize,
     /// By software queue: parts to be posted, in order.
     pub(super) backlog: Vec<VecDeque<CommandToken>>,
-    /// Parts in all backlogs.
+    /// Number of parts in all backlogs.
     pub(super) waiting: usize,
-    /// Some parts had to wait for a tag, or have to be posted again.
+    /// Some parts have waited for a tag, or have to be retried, so they are posted before new I/Os.
     overdue: bool,
-    /// No tag was free, or the queue was closed, and nothing has changed since.
+    /// At the last attempt no tag was free, or the queue was closed, and nothing has changed since.
     pub(super) no_tag: bool,
-    /// By target: its controller has been given up.
+    /// By target: the host has given its controller up.
     pub(crate) dead: Vec<bool>,
     /// The generator waits for its batch to be submitted.
     pub(super) commit_pending: bool,
@@ -81,7 +82,7 @@ impl Application {
             urgent: false,
             measured: false,
             multipath: None,
-            study: None,
+            choice_only: None,
             pages: 0,
             touched: None,
             cold: false,
@@ -98,12 +99,13 @@ impl Application {
         }
     }
 
-    /// Whether parts wait that were to be posted earlier, and may be now.
+    /// Whether there are overdue parts, and an attempt to post them may succeed.
     pub(super) fn can_post(&self) -> bool {
         self.overdue && !self.no_tag
     }
 
-    /// The application runs: notes whether its core has lost its caches since it last did.
+    /// For an application that runs now: updates `cold`, by the time since the application ran
+    /// last.
     pub(super) fn update_cache_state(&mut self, cx: &StepContext) {
         self.cold |= self
             .touched
@@ -111,7 +113,7 @@ impl Application {
             .is_some_and(|touched| cx.now - touched > cx.costs.thread.cold_after);
     }
 
-    /// The batch was submitted as far as there were tags. Returns whether all of it was.
+    /// After posting: returns whether all of the batch was posted. If so, tells the generator.
     pub(super) fn committed(&mut self, now: Nanos) -> bool {
         if self.waiting > 0 {
             return false;
@@ -123,8 +125,8 @@ impl Application {
         true
     }
 
-    /// Posts the backlog of a software queue as far as there are tags. Returns the class of the
-    /// last command, how many were posted, and whether any is left.
+    /// Posts parts of a software queue's backlog while there are tags. Returns the class of the
+    /// last command, the number of commands posted, and whether any part is left.
     pub(super) fn post(
         &mut self,
         sw_queue: usize,
@@ -153,7 +155,8 @@ impl Application {
         Ok((class, posted, false))
     }
 
-    /// A part has ended. With its last part the request is finished, or goes to another path.
+    /// A part has ended. If it was the request's last open part, the request is finished or goes to
+    /// another path.
     pub(super) fn end(
         &mut self,
         token: CommandToken,
@@ -168,7 +171,7 @@ impl Application {
         Ok(())
     }
 
-    /// A part was cancelled for good.
+    /// A part was cancelled, and is not retried on its path.
     pub(super) fn end_cancelled(
         &mut self,
         token: CommandToken,
@@ -205,7 +208,7 @@ impl Application {
             match todo {
                 PathAction::Send(io) => {
                     self.queue_request(io)?;
-                    // It may go to another queue than the one that had no tag.
+                    // The request may go to another queue than the one that had no tag.
                     (self.overdue, self.no_tag) = (true, false);
                 }
                 PathAction::Finish(ended) => self.finished.push_back(ended),

@@ -1,5 +1,6 @@
-//! Reaps a queue on behalf of the threads that submitted: in an interrupt handler, a softirq, or an
-//! interrupt thread. The queue's policy plans the polls; completions go to the owners' inboxes.
+//! A queue's *drain*: the interrupt handler, softirq or interrupt thread that reaps the queue for
+//! the threads that submitted. The queue's policy plans the polls; completions go to the inboxes of
+//! the threads that own them.
 
 use completion::{
     Cause, Cycle, Mode, ModePolicy, Plan, Seen, StepResult, Waiter, Woke, sleep_step,
@@ -8,14 +9,14 @@ use driver::Completed;
 use units::Nanos;
 use workload::Histogram;
 
-use super::sw_queue::Bound;
+use super::sw_queue::NotificationOf;
 use super::{Context, Effect, StepContext};
 use crate::Counts;
 use crate::ablation::Ablation;
 use crate::requests::CommandToken;
 use crate::{Engine, HostStack};
 
-/// Room for the completions of one poll: no policy's budget is larger.
+/// Capacity for the completions of one poll: no policy's budget is larger.
 pub(crate) const TAKEN: usize = 1024;
 
 /// The drain of one queue.
@@ -24,22 +25,24 @@ pub(crate) struct Drain {
     pub(crate) waiter: Waiter<Ablation>,
     machine: Cycle,
     pub(super) next_step: DrainStep,
-    /// It is idle only until an instant, because commands are out on the poll queue.
+    /// The drain is idle until an instant at the latest, because commands are in flight on the poll
+    /// queue, which sends no message.
     pub(super) naps: bool,
     pub(super) taken: Vec<Completed>,
     pub(crate) counts: Counts,
     pub(crate) cycles: Cycles,
 }
 
-/// Statistics per interrupt, each until its queue was armed again.
+/// Statistics of cycles. A cycle is the time from an interrupt until its queue is armed again.
 #[derive(Debug, Default)]
 pub(crate) struct Cycles {
-    /// The notification that no poll has followed yet.
+    /// When the notification came, if no poll has followed it yet.
     pub(crate) notified: Option<Nanos>,
+    /// Entries of the current cycle so far.
     pub(super) taken: u64,
-    /// From notifications to the first polls, in nanoseconds.
+    /// Times from a notification to the first poll, in nanoseconds.
     pub(crate) delays: Histogram,
-    /// Entries of each cycle.
+    /// Numbers of entries of the cycles.
     pub(crate) entries: Histogram,
 }
 
@@ -50,7 +53,7 @@ pub(super) enum DrainStep {
     Decide,
     /// The poll's time is over: release the lock, and give completions to their owners.
     Release,
-    /// This step of going to sleep.
+    /// The step of going to sleep with this index (in [`Ablation::sleep`]).
     Sleep(usize),
 }
 
@@ -75,25 +78,25 @@ impl Drain {
         self.waiter.policy = ModePolicy::new(mode, &self.machine, None);
     }
 
-    /// Whether it is neither polling nor going to sleep.
+    /// Whether the drain is neither polling nor going to sleep.
     pub(crate) fn is_between_steps(&self) -> bool {
         self.next_step == DrainStep::Decide
     }
 }
 
-/// What a step of a drain came to.
+/// The result of a step of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drained {
-    /// It takes this time, and goes on.
+    /// The step takes this time, and another step follows.
     Busy(Nanos),
-    /// The policy plans a poll, which the next step carries out with this budget.
+    /// The policy plans a poll with this budget: call [`poll`] next.
     Poll(u32),
-    /// Armed and empty: until the next notification, or, with commands on the poll queue, until
-    /// this instant.
+    /// The queue is armed and empty. The drain is idle until the next notification, or, with
+    /// commands in flight on the poll queue, until this instant.
     Idle(Nanos),
 }
 
-/// The next step of a drain that takes no turns with others: polls follow at once.
+/// The next step of a drain that takes no turns with other drains, so that it polls at once.
 pub(crate) fn step_and_poll(cx: &mut StepContext, queue: usize) -> Drained {
     match step(cx, queue) {
         Drained::Poll(budget) => Drained::Busy(poll(cx, queue, budget).1),
@@ -121,8 +124,9 @@ fn decide(cx: &mut StepContext, index: usize) -> Drained {
     }
     drain.waiter.seen.in_flight = queue.in_flight();
     drain.waiter.set_silent(queue.polled_in_flight());
-    let plan = drain.waiter.next(cx.now, &mut Bound::of_drain(queue));
-    // Reported once: an entry that comes while it goes to sleep is a new fact.
+    let plan = drain.waiter.next(cx.now, &mut NotificationOf::of_drain(queue));
+    // Each observation is reported to the policy once; an entry that comes while the drain goes to
+    // sleep is a new one.
     drain.waiter.seen = Seen::default();
     match plan {
         Plan::Poll { budget } => Drained::Poll(budget),
@@ -131,8 +135,8 @@ fn decide(cx: &mut StepContext, index: usize) -> Drained {
             drain.next_step = DrainStep::Sleep(cx.ablation.sleep.len() - 1);
             Drained::Busy(cx.costs.library.decide)
         }
-        // Armed even without commands in flight, since nothing arms it when the next are posted.
-        // Plans of policies that poll by themselves are treated alike.
+        // The queue is armed even without commands in flight, since nothing arms it when the next
+        // commands are posted. Plans to spin or nap are carried out as sleeps.
         Plan::Sleep { .. } | Plan::Rest | Plan::Spin { .. } | Plan::Nap { .. } => {
             drain.waiter.plan = Plan::sleep(Nanos::MAX);
             drain.next_step = DrainStep::Sleep(0);
@@ -141,7 +145,7 @@ fn decide(cx: &mut StepContext, index: usize) -> Drained {
     }
 }
 
-/// Reaps at most `budget` entries. Returns how many there were, and the time of the poll.
+/// Reaps at most `budget` entries. Returns the number reaped, and the time of the poll.
 pub(crate) fn poll(cx: &mut StepContext, index: usize, budget: u32) -> (u32, Nanos) {
     let (queue, drain) = (&mut cx.queues[index], &mut cx.drains[index]);
     let mut taken = std::mem::take(&mut drain.taken);
@@ -149,7 +153,7 @@ pub(crate) fn poll(cx: &mut StepContext, index: usize, budget: u32) -> (u32, Nan
     let (mut cost, mut found) = (cx.costs.library.decide, 0);
     match looked {
         None => {
-            // The holder of the lock polls again when it releases it, and kicks the queue.
+            // When the holder releases the lock, it checks the queue again and has it polled.
             drain.counts.busy_looks += 1;
             drain.waiter.seen.lock_busy = true;
             cost += cx.costs.library.look + cx.costs.memory.contended_lock;
@@ -182,25 +186,25 @@ pub(crate) fn poll(cx: &mut StepContext, index: usize, budget: u32) -> (u32, Nan
 /// The cost of giving completions to their owners.
 pub(crate) fn delivery(cx: &mut StepContext, queue: usize, taken: &[Completed]) -> Nanos {
     let mut cost = Nanos::ZERO;
-    let mut told = None;
+    let mut last_sent_to = None;
     for completed in taken {
         let Some(owner) = cx.owners.get(CommandToken::from_word(completed.token).task()) else {
             continue;
         };
-        let way =
+        let transfer =
             if owner.cpu == cx.cpu { Nanos::ZERO } else { cx.lines.between(cx.cpu, owner.cpu) };
         cost += match cx.host {
-            HostStack::User => way,
+            HostStack::User => transfer,
             HostStack::Kernel if is_remote(cx, queue, owner.cpu) => {
-                // One interrupt for all that follow each other.
-                let sending = if told.replace(owner.cpu) == Some(owner.cpu) {
+                // One interrupt for consecutive completions of the same CPU.
+                let sending = if last_sent_to.replace(owner.cpu) == Some(owner.cpu) {
                     Nanos::ZERO
                 } else {
                     cx.costs.interrupt.send
                 };
                 cx.costs.block.remote + sending
             }
-            HostStack::Kernel => completion(cx, owner.engine) + way + way,
+            HostStack::Kernel => completion(cx, owner.engine) + transfer + transfer,
         };
     }
     cost
@@ -218,8 +222,8 @@ fn engine_costs(cx: &StepContext, engine: Engine) -> Nanos {
     }
 }
 
-/// Whether a completion is finished on its submitter's CPU: as in blk-mq, where several CPUs share
-/// the queue and the submitter's CPU shares no cache with this one.
+/// Whether a completion is sent to its submitter's CPU to be finished there. As in blk-mq it is, if
+/// several CPUs share the queue and the submitter's CPU shares no cache with this CPU.
 fn is_remote(cx: &StepContext, queue: usize, cpu: usize) -> bool {
     cx.context != Context::Waiter && cx.queues[queue].shared && cx.lines.are_apart(cx.cpu, cpu)
 }
@@ -257,8 +261,8 @@ fn sleep(cx: &mut StepContext, index: usize, n: usize) -> Drained {
         cx.ablation,
         n,
         std::iter::once(&mut drain.waiter),
-        |waiter| waiter.arm(&mut Bound::of_drain(queue)),
-        |waiter| waiter.recheck(&mut Bound::of_drain(queue)),
+        |waiter| waiter.arm(&mut NotificationOf::of_drain(queue)),
+        |waiter| waiter.recheck(&mut NotificationOf::of_drain(queue)),
     ) {
         StepResult::Armed(armed) => Drained::Busy(Nanos(library.arm.0 * armed)),
         StepResult::Empty(looked) => Drained::Busy(Nanos(library.look.0 * looked)),
@@ -269,7 +273,8 @@ fn sleep(cx: &mut StepContext, index: usize, n: usize) -> Drained {
         }
         StepResult::Block => {
             drain.next_step = DrainStep::Decide;
-            // Notified while it went to sleep: the queue is masked again, and must not be left so.
+            // A notification came while the drain went to sleep, and its handler masked the queue:
+            // the drain must poll and arm again.
             if drain.waiter.seen.woke.is_some() {
                 return Drained::Busy(Nanos::ZERO);
             }

@@ -1,7 +1,8 @@
 //! The choice of a path for each request. Either each path ends at a controller of its own
 //! (`multipath.rs`), and threads choose as the library does ([`Chooser`]). Or all paths end at one
-//! controller, and only the cost of counting requests in flight is simulated, which post 004
-//! compares ([`Study`]).
+//! controller, and only the choice by `queue-depth` is simulated, with the cost of counting
+//! requests in flight ([`ChoiceOnly`]): a published result that `xtask` compares with (its case
+//! 004) measures that cost.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -42,14 +43,15 @@ impl Chooser {
         self.selector.begin(cx.now);
         let token = self.selector.send_next(usable, class, cx.now);
         self.selector.commit(cx.now);
-        // Chosen, but not counted: the failover may still queue the request.
+        // The request is not counted yet, because the failover may still queue it.
         token.into_iter().for_each(|token| self.selector.abandon(token));
         let lines = match self.policy {
             _ if usable.is_at_most_one() => 0,
             Policy::Numa => 0,
             Policy::RoundRobin => 1,
             Policy::QueueDepth => usable.len(),
-            // The count, when it answered, and the class's latencies.
+            // For each path: its count, the time of its last completion, and the latencies of the
+            // class.
             Policy::Latency => 3 * usable.len(),
         };
         (token.map(|token| token.path()), own_lines(lines, cx, cold))
@@ -66,7 +68,7 @@ impl Chooser {
         (SentRequest { token, at: cx.now }, own_lines(self.counted_lines(), cx, false))
     }
 
-    /// The request has ended. Returns the cost of taking it from the count.
+    /// The request has ended. Returns the cost of decrementing the count.
     pub(super) fn end(&mut self, sent: SentRequest, cx: &StepContext) -> Nanos {
         self.selector.end(sent.token, cx.now - sent.at, cx.now);
         own_lines(self.counted_lines(), cx, false)
@@ -94,11 +96,11 @@ pub(super) struct SentRequest {
     pub(super) at: Nanos,
 }
 
-/// Cache lines of a hardware context that reading its counter touches: blk-mq keeps the counter
-/// apart from the flags, which are read first.
-const CONTEXT: u64 = 2;
+/// Cache lines of a hardware context (`blk_mq_hw_ctx`) that reading its counter touches: the
+/// counter is not on the line of the flags, which are read first.
+const LINES_OF_CONTEXT: u64 = 2;
 
-/// Requests in flight of a job's threads, by hardware queue and path, or by path.
+/// Requests in flight of all of a job's threads: counted by hardware queue and path, or by path.
 #[derive(Debug)]
 pub(crate) struct DepthCounts {
     counter: DepthCounter,
@@ -109,7 +111,7 @@ pub(crate) struct DepthCounts {
 }
 
 impl DepthCounts {
-    /// Counts, each on a cache line that `grow` adds.
+    /// All counts are 0. Each is on a cache line of its own, which `grow` adds.
     pub(crate) fn new(
         counter: DepthCounter,
         paths: usize,
@@ -131,25 +133,25 @@ impl DepthCounts {
 
 /// `queue-depth` of one thread where only the choice is simulated.
 #[derive(Debug)]
-pub(crate) struct Study {
+pub(crate) struct ChoiceOnly {
     shared: Rc<DepthCounts>,
     /// The hardware queue that the thread posts to.
     queue: usize,
-    /// By slot: the count that the request is in.
+    /// By slot: index of the count that includes the slot's request.
     sent: Vec<Option<usize>>,
 }
 
-impl Study {
+impl ChoiceOnly {
     /// The state for at most `depth` requests in flight.
-    pub(crate) fn new(shared: Rc<DepthCounts>, queue: usize, depth: u32) -> Study {
-        Study { shared, queue, sent: vec![None; depth as usize] }
+    pub(crate) fn new(shared: Rc<DepthCounts>, queue: usize, depth: u32) -> ChoiceOnly {
+        ChoiceOnly { shared, queue, sent: vec![None; depth as usize] }
     }
 
     /// A request is sent. Returns the cost of choosing its path, and of counting it.
     pub(super) fn send(&mut self, io: &Io, cx: &mut StepContext, cold: bool) -> (Nanos, Nanos) {
         let DepthCounts { counter, paths, counts, first_line } = &*self.shared;
         let mut counts = counts.borrow_mut();
-        let lines_of_count = if *counter == DepthCounter::Sum { CONTEXT } else { 1 };
+        let lines_of_count = if *counter == DepthCounter::Sum { LINES_OF_CONTEXT } else { 1 };
         let mut choosing = Nanos::ZERO;
         let mut depth = |path: usize| -> u32 {
             let of_path = counts.iter().enumerate().skip(path).step_by(*paths);

@@ -1,5 +1,6 @@
-//! A software queue of a thread: the hardware queue that it posts to, and the policy that decides
-//! how its completions are found.
+//! A software queue: what one thread has of a hardware queue. Unlike blk-mq's it holds no requests:
+//! it is the number of the hardware queue that the thread posts to, and the policy that decides how
+//! the thread finds its completions there.
 
 use completion::{AdaptiveState, Cycle, Decisions, Mode, Notification, Waiter};
 use sync::WaiterId;
@@ -11,42 +12,48 @@ use crate::sched::TaskId;
 /// A software queue of one thread.
 #[derive(Debug)]
 pub(crate) struct SwQueue {
-    /// The hardware queue.
+    /// Number of the hardware queue.
     pub(crate) queue: usize,
-    /// Thread and number of the software queue. Two of one thread may share a hardware queue.
-    sleeper: WaiterId,
+    /// The thread's number and the number of this software queue among the thread's. Two software
+    /// queues of a thread may share a hardware queue, so the thread alone does not identify the
+    /// owner of a notification.
+    id: WaiterId,
     /// Policy and plan. A plan to poll remains until the queue has been polled.
     pub(crate) waiter: Waiter<Ablation>,
-    machine: Cycle,
-    /// The last poll left an entry behind. The notification's owner is woken once for that.
-    pub(crate) leaves_some: bool,
+    /// What the machine's sleeps cost, for policies.
+    cycle: Cycle,
+    /// The last poll stopped before the completion queue was empty. The owner of the notification
+    /// is then woken once, to reap the rest.
+    pub(crate) left_entries: bool,
     /// A requested mode that is not in force yet.
     pub(crate) wanted: Option<Mode>,
-    /// The thread has slept, or was away, since the last poll.
+    /// Since the last poll the thread has slept, or the application has computed.
     pub(crate) slept: bool,
-    /// The queue has signalled the thread, which reads the signal now.
-    pub(crate) called: bool,
-    /// Commands of this thread that are in flight on it.
+    /// The thread was woken by the signal of this queue's eventfd.
+    pub(crate) signalled: bool,
+    /// Commands of this software queue that are in flight.
     pub(crate) mine: u32,
-    /// Decisions of policies that have been replaced.
+    /// Decisions of the policies of earlier modes.
     decided: Option<Decisions>,
 }
 
-/// Bits for the software queues of one thread: 256 on each of 64 devices.
+/// Bits of a [`WaiterId`] for the number of a thread's software queue: 256 on each of 64 devices.
 const SW_QUEUE_BITS: u32 = 14;
 
 /// The thread of a software queue that owns a notification.
-pub(crate) fn thread_of(sleeper: WaiterId) -> TaskId {
-    (sleeper.0 >> SW_QUEUE_BITS) as TaskId
+pub(crate) fn thread_of(id: WaiterId) -> TaskId {
+    (id.0 >> SW_QUEUE_BITS) as TaskId
 }
 
-/// A hardware queue as [`Notification`] for a waiter: that of a software queue, or of a drain.
-pub(crate) struct Bound<'a> {
+/// Implements [`Notification`] (the interrupt of a hardware queue, and its owner) for the
+/// [`Waiter`] of a software queue or of a drain. A drain reaps a queue in an interrupt handler, a
+/// softirq or an interrupt thread, for the threads that submitted.
+pub(crate) struct NotificationOf<'a> {
     queue: &'a HwQueue,
-    /// The identity for the notification role, and whether entries were left behind. `None`: a
-    /// drain, which shares the notification with no other.
+    /// Of a software queue: its id in the queue's `role`, which says who owns the notification, and
+    /// [`SwQueue::left_entries`]. `None`: a drain, which does not share the notification.
     sw_queue: Option<(WaiterId, &'a mut bool)>,
-    /// How often the notification was masked.
+    /// How many times the notification was masked.
     pub(crate) masked: u64,
 }
 
@@ -56,45 +63,45 @@ impl SwQueue {
         task: TaskId,
         n: usize,
         mode: Mode,
-        machine: Cycle,
+        cycle: Cycle,
         ablation: Ablation,
     ) -> SwQueue {
         SwQueue {
             queue,
-            sleeper: WaiterId((task as u32) << SW_QUEUE_BITS | n as u32),
-            waiter: Waiter::new(mode, &machine, ablation),
-            machine,
-            leaves_some: false,
+            id: WaiterId((task as u32) << SW_QUEUE_BITS | n as u32),
+            waiter: Waiter::new(mode, &cycle, ablation),
+            cycle,
+            left_entries: false,
             wanted: None,
             slept: false,
-            called: false,
+            signalled: false,
             mine: 0,
             decided: None,
         }
     }
 
-    /// The waiter, and the hardware queue that it acts on.
+    /// The waiter, and the notification of the hardware queue for it to act on.
     pub(crate) fn bind<'a>(
         &'a mut self,
         queue: &'a HwQueue,
-    ) -> (&'a mut Waiter<Ablation>, Bound<'a>) {
-        let SwQueue { waiter, sleeper, leaves_some, .. } = self;
-        (waiter, Bound { queue, sw_queue: Some((*sleeper, leaves_some)), masked: 0 })
+    ) -> (&'a mut Waiter<Ablation>, NotificationOf<'a>) {
+        let SwQueue { waiter, id, left_entries, .. } = self;
+        (waiter, NotificationOf { queue, sw_queue: Some((*id, left_entries)), masked: 0 })
     }
 
     /// Switches to the requested mode, between two batches. Commands stay in flight.
     pub(crate) fn adopt(&mut self, queue: &HwQueue) {
         if let Some(mode) = self.wanted.take() {
-            // What the old policy decided still counts.
+            // The totals include what the old policy has decided.
             self.decided = self.decisions();
-            let machine = self.machine;
-            let (waiter, mut bound) = self.bind(queue);
-            waiter.adopt(mode, &machine);
-            waiter.settle(&mut bound);
+            let cycle = self.cycle;
+            let (waiter, mut notification) = self.bind(queue);
+            waiter.adopt(mode, &cycle);
+            waiter.settle(&mut notification);
         }
     }
 
-    /// What its policies have decided, if they count it.
+    /// Counts of the decisions of its policies so far; `None` if no policy counts them.
     pub(crate) fn decisions(&self) -> Option<Decisions> {
         let mut all = self.decided;
         if let Some(state) = self.waiter.policy.state() {
@@ -103,7 +110,7 @@ impl SwQueue {
         all
     }
 
-    /// What its policy does, and why, if that is `adaptive`.
+    /// The action of `adaptive` in force, and its reason; `None` for other policies.
     pub(crate) fn state(&self) -> Option<AdaptiveState> {
         self.waiter.policy.state().copied()
     }
@@ -119,13 +126,13 @@ impl SwQueue {
     }
 }
 
-impl<'a> Bound<'a> {
-    pub(crate) fn of_drain(queue: &'a HwQueue) -> Bound<'a> {
-        Bound { queue, sw_queue: None, masked: 0 }
+impl<'a> NotificationOf<'a> {
+    pub(crate) fn of_drain(queue: &'a HwQueue) -> NotificationOf<'a> {
+        NotificationOf { queue, sw_queue: None, masked: 0 }
     }
 }
 
-impl Notification for Bound<'_> {
+impl Notification for NotificationOf<'_> {
     type Thread = TaskId;
 
     fn is_shared(&self) -> bool {
@@ -133,6 +140,7 @@ impl Notification for Bound<'_> {
     }
 
     fn is_alone(&self) -> bool {
+        // Alone on the interrupt vector: threads may share the completion queue all the same.
         !self.queue.vector_shared
     }
 
@@ -150,24 +158,21 @@ impl Notification for Bound<'_> {
     }
 
     fn take_role(&mut self) -> bool {
-        self.sw_queue.as_ref().is_some_and(|(sleeper, _)| self.queue.role.try_take(*sleeper))
+        self.sw_queue.as_ref().is_some_and(|(id, _)| self.queue.role.try_take(*id))
     }
 
     fn has_role(&self) -> bool {
-        self.sw_queue.as_ref().is_some_and(|(sleeper, _)| self.queue.role.owner() == Some(*sleeper))
+        self.sw_queue.as_ref().is_some_and(|(id, _)| self.queue.role.owner() == Some(*id))
     }
 
     fn release_role(&mut self) -> Option<TaskId> {
-        self.sw_queue
-            .as_ref()
-            .and_then(|(sleeper, _)| self.queue.role.release(*sleeper))
-            .map(thread_of)
+        self.sw_queue.as_ref().and_then(|(id, _)| self.queue.role.release(*id)).map(thread_of)
     }
 
     fn other_owner(&mut self) -> Option<TaskId> {
-        let (sleeper, leaves_some) = self.sw_queue.as_mut()?;
+        let (id, left_entries) = self.sw_queue.as_mut()?;
         let owner =
-            std::mem::take(*leaves_some).then(|| self.queue.role.owner().map(thread_of))??;
-        Some(owner).filter(|&owner| owner != thread_of(*sleeper))
+            std::mem::take(*left_entries).then(|| self.queue.role.owner().map(thread_of))??;
+        Some(owner).filter(|&owner| owner != thread_of(*id))
     }
 }

@@ -36,22 +36,22 @@ use crate::{Engine, EngineCosts, SimError};
 pub(super) enum ThreadStep {
     /// Get the next action from the application.
     Load,
-    /// Post to this software queue and those after it, and ring their doorbells. `waited`: the
+    /// Post to this software queue and the later ones, and ring their doorbells. `waited`: the
     /// thread has waited for the submission lock.
     Commit { sw_queue: usize, waited: bool },
     /// Poll this software queue, because its policy has a check after each commit.
     PollAfterSubmit { sw_queue: usize },
-    /// Call the policies, or, where others reap, check whether enough has completed.
+    /// Call the policies. If a drain reaps for the thread, check whether enough has completed.
     Decide,
     /// Reap entries.
     Poll { sw_queue: usize, budget: u32, after: AfterPoll },
     /// The poll's time is over: release the lock, and give completions to their owners.
     Release { sw_queue: usize, after: AfterPoll },
-    /// Sort completions that others delivered into ended requests and retries.
+    /// Sort the completions of the inbox into ended requests and retries.
     Sort,
     /// The spin has ended.
     SpinEnded,
-    /// This step of going to sleep.
+    /// The step of going to sleep with this index.
     Sleep { step: usize, until: Nanos },
     /// In the system call that blocks.
     Blocking { until: Nanos },
@@ -59,11 +59,12 @@ pub(super) enum ThreadStep {
     Blocked { until: Nanos },
     /// Back on the CPU. `due`: when the timer was to fire, if the thread had one.
     Woken { cause: Cause, due: Nanos },
-    /// The application has been computing since then.
+    /// The application has been computing, outside the library, since then.
     Away { since: Nanos },
 }
 
-/// Steps that are taken as one. A limit, so that a loop without time is noticed by the caller.
+/// Maximum number of steps that one call of [`Thread::step`] takes. Without this limit the caller
+/// could not detect a loop of steps that take no time.
 const STEPS: u32 = 64;
 
 /// What follows a poll.
@@ -78,13 +79,14 @@ pub(super) enum AfterPoll {
 /// What the application waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WaitGoal {
-    /// This many completions,
+    /// The wait ends with this many completions, or at `until`.
     pub(super) min: u32,
-    /// or this instant.
+    /// The wait ends at this instant at the latest.
     pub(super) until: Nanos,
-    /// The most completions that it takes at once.
+    /// Maximum number of completions that the application takes at once.
     pub(super) max: u32,
-    /// It waits only for a free slot, for an I/O that was or is due then.
+    /// The application waits only for a free slot, for an I/O that is due at this instant (which
+    /// may have passed).
     pub(super) next_due: Option<Nanos>,
 }
 
@@ -96,21 +98,23 @@ pub(crate) struct Thread {
     pub(crate) app: Application,
     pub(crate) engine: Engine,
     pub(crate) counts: Counts,
-    /// Completions that others have reaped for it.
+    /// Completions of this thread that another party has reaped.
     pub(super) inbox: Vec<Completed>,
     round: Round,
     in_round: bool,
     plans: Vec<Plan>,
     pub(super) next_step: ThreadStep,
-    /// `None`: it does not wait.
+    /// `None`: the application does not wait.
     pub(super) goal: Option<WaitGoal>,
+    /// The thread *leaves*: instead of blocking, the application computes outside the library and
+    /// comes back later.
     pub(super) leaving: bool,
-    /// It is in the system call that submitted: waiting needs no second one.
+    /// The thread is in the system call that submitted: it needs no second one to wait.
     pub(super) in_call: bool,
-    /// Another party has changed something that no queue's notification announces.
+    /// Another party has changed something for this thread that no queue's notification announces.
     poked: bool,
     taken: Vec<Completed>,
-    /// Those of `taken` that belong to other threads.
+    /// The completions of `taken` that belong to other threads.
     others: Vec<Completed>,
     done: Vec<Done>,
 }
@@ -143,8 +147,8 @@ impl Thread {
         }
     }
 
-    /// Takes the next step, and before it those that take no time and affect no other party.
-    /// `ahead`: the time of the step before is still to pass, so only private steps may be taken.
+    /// Takes steps, up to the first one that takes time or affects another party. `ahead`: the time
+    /// of an earlier step is still to pass, so only private steps may be taken.
     pub(crate) fn step(&mut self, cx: &mut StepContext, ahead: bool) -> Result<Progress, SimError> {
         for _ in 0..STEPS {
             let progress = self.one_step(cx)?;
@@ -156,7 +160,8 @@ impl Thread {
         Ok(Progress::Private(Nanos::ZERO))
     }
 
-    /// Large steps are out of line, as one large function would load more than each step needs.
+    /// Large steps are functions of their own (not inlined), because one large function would load
+    /// more code than each step needs.
     #[inline(always)]
     fn one_step(&mut self, cx: &mut StepContext) -> Result<Progress, SimError> {
         match self.next_step {
@@ -178,35 +183,35 @@ impl Thread {
         }
     }
 
-    /// Another party has changed something that no queue notifies of.
+    /// Another party has changed something for this thread that no queue's notification announces.
     pub(crate) fn poke(&mut self) {
         self.poked = true;
     }
 
-    /// Another party has reaped a completion for it. Returns whether the thread has what it waits
-    /// for.
+    /// Another party has reaped a completion of this thread. Returns whether to wake the thread: it
+    /// has all that it waits for, or it polls by itself.
     pub(crate) fn deliver(&mut self, completed: Completed, context: Context) -> bool {
         self.inbox.push(completed);
-        let there = self.inbox.len() + self.app.finished.len();
+        let available = self.inbox.len() + self.app.finished.len();
         // A thread that polls by itself checks its goal when it runs.
-        let enough =
-            context == Context::Waiter || self.goal.is_none_or(|goal| there >= goal.min as usize);
-        self.poked |= enough;
-        enough
+        let wakes = context == Context::Waiter
+            || self.goal.is_none_or(|goal| available >= goal.min as usize);
+        self.poked |= wakes;
+        wakes
     }
 
-    /// Back on the CPU.
+    /// The thread is woken.
     pub(crate) fn wake(&mut self, cause: Cause, due: Nanos) {
         self.next_step = ThreadStep::Woken { cause, due };
     }
 
-    /// Whether the next step is invisible to other parties, whenever it is taken: it only calls the
-    /// application.
+    /// Whether the next step only calls the application, so that no other party can tell when it is
+    /// taken.
     pub(crate) fn is_private(&self) -> bool {
         matches!(self.next_step, ThreadStep::Load)
     }
 
-    /// Whether a completion waits on any of its queues.
+    /// Whether any of its queues or its inbox has a completion.
     pub(crate) fn sees_an_entry(&self, queues: &[crate::hw_queue::HwQueue]) -> bool {
         self.sw_queues.iter().any(|sw_queue| queues[sw_queue.queue].pending())
             || !self.inbox.is_empty()
@@ -220,7 +225,7 @@ impl Thread {
         }
     }
 
-    /// Whether something has come since the thread last checked, so that it must not block.
+    /// Whether something has come for the thread since it last checked, so that it must not block.
     fn would_not_block(&self, cx: &StepContext) -> bool {
         self.poked
             || cx.context == Context::Waiter
@@ -237,7 +242,7 @@ impl Thread {
             return Ok(Progress::Private(Nanos::ZERO));
         }
         self.apply_path_changes(cx)?;
-        // Tags may be free again, or a queue open.
+        // Tags may be free again, or a queue may be open again.
         if std::mem::take(&mut self.poked) {
             self.app.no_tag = false;
         }
@@ -254,7 +259,7 @@ impl Thread {
             return Ok(Progress::Private(Nanos::ZERO));
         }
         if cx.context != Context::Waiter {
-            // Others reap: there is nothing to arm or poll, so the thread only blocks.
+            // A drain reaps for the thread, which has nothing to arm or poll, and only blocks.
             self.next_step = ThreadStep::Sleep {
                 step: cx.ablation.sleep.len() - 1,
                 until: if self.leaving { Nanos::MAX } else { self.deadline() },
@@ -273,8 +278,8 @@ impl Thread {
     /// cost.
     fn ask_policies(&mut self, cx: &StepContext) -> Nanos {
         self.plans.clear();
-        let (mut asked, mut masked) = (0, 0);
-        let tells = self.app.urgent && cx.ablation.reports_urgent;
+        let (mut called, mut masked) = (0, 0);
+        let reports_urgent = self.app.urgent && cx.ablation.reports_urgent;
         let goes_on_at = self.goal.map(|goal| goal.until).filter(|&until| until < Nanos::MAX);
         let next_due = self.goal.and_then(|goal| goal.next_due);
         for sw_queue in &mut self.sw_queues {
@@ -283,7 +288,7 @@ impl Thread {
                 let queue = &cx.queues[sw_queue.queue];
                 let in_flight = sw_queue.in_flight(queue);
                 let (leaving, cpu_wanted) = (self.leaving, cx.cpu_wanted);
-                let urgent_waiting = if tells { in_flight } else { 0 };
+                let urgent_waiting = if reports_urgent { in_flight } else { 0 };
                 let (waiter, mut bound) = sw_queue.bind(queue);
                 waiter.seen = Seen {
                     in_flight,
@@ -296,19 +301,19 @@ impl Thread {
                 };
                 waiter.set_silent(if in_flight > 0 { queue.polled_in_flight() } else { 0 });
                 waiter.next(cx.now, &mut bound);
-                asked += 1;
+                called += 1;
                 masked += bound.masked;
             }
             self.plans.push(sw_queue.waiter.plan);
         }
-        Nanos(cx.costs.library.decide.0 * asked + cx.costs.library.mask.0 * masked)
+        Nanos(cx.costs.library.decide.0 * called + cx.costs.library.mask.0 * masked)
     }
 
     /// Carries out the combined plan.
     fn carry_out(&mut self, cx: &mut StepContext, plan: Plan) -> Result<(), SimError> {
         if !matches!(plan, Plan::Poll { .. } | Plan::Spin { .. }) {
-            // Registers with the shared queues that it sleeps on, and hands the others'
-            // notifications on.
+            // Registers the thread for the notifications of the shared queues that it sleeps on,
+            // and releases the notifications of its other queues.
             for sw_queue in &mut self.sw_queues {
                 let (waiter, mut bound) = sw_queue.bind(&cx.queues[sw_queue.queue]);
                 cx.out.extend(waiter.register(&mut bound).map(Effect::Poke));
@@ -327,7 +332,7 @@ impl Thread {
                 self.spin_until(until);
                 ThreadStep::SpinEnded
             }
-            // Software queues whose own plan is to sleep are armed, whatever the others do.
+            // Each software queue whose own plan is to sleep is armed, also if another one naps.
             Plan::Nap { until, .. } | Plan::Sleep { until, .. } => {
                 ThreadStep::Sleep { step: 0, until: until.min(self.deadline()) }
             }
@@ -348,8 +353,8 @@ impl Thread {
         }
     }
 
-    /// Wakes the owner of a shared queue's notification if this thread leaves entries behind that
-    /// it knows of. Their message was consumed by a poll, so the owner would sleep on.
+    /// If this thread's last poll of a shared queue left entries, wakes the owner of the queue's
+    /// notification: the message of those entries may be consumed, so the owner would sleep on.
     fn notify_owners(&mut self, cx: &mut StepContext) {
         if cx.context == Context::Waiter {
             for sw_queue in &mut self.sw_queues {
@@ -359,7 +364,7 @@ impl Thread {
         }
     }
 
-    /// The thread ends. Another thread has to poll the queues that it has polled.
+    /// The thread ends. Other threads become owners of the notifications that it has owned.
     pub(super) fn finish(&mut self, cx: &mut StepContext) -> Progress {
         self.release_notifications(cx);
         Progress::Finished
@@ -369,7 +374,7 @@ impl Thread {
     fn take_turn(&mut self, cx: &StepContext) {
         for _ in 0..2 {
             if !self.in_round {
-                // Of several modes the strictest limits hold.
+                // The software queues may be in several modes: the smallest limits hold.
                 let limits = self
                     .sw_queues
                     .iter()
@@ -457,9 +462,9 @@ impl Thread {
         let index = sw_queue.queue;
         let (pending, kick) = cx.queues[index].release();
         sw_queue.waiter.seen.pending |= pending;
-        sw_queue.leaves_some = pending;
-        // An interrupt handler that found the lock held has returned: it does not come again by
-        // itself.
+        sw_queue.left_entries = pending;
+        // An interrupt handler that found the lock held has returned, and no further interrupt
+        // comes for its entries.
         if kick && cx.context != Context::Waiter && cx.ablation.polls_on_release {
             cx.out.push(Effect::Kick(index));
         }
@@ -507,13 +512,14 @@ impl Thread {
         let index = sw_queue.queue;
         // Another thread may hold the submission lock at this instant.
         let wait = cx.queues[index].sq_wait(cx.now);
-        // The wait is a step of its own: others may post in that time.
+        // The wait is a step of its own: other threads may post in that time.
         if wait > Nanos::ZERO && !waited {
             self.next_step = ThreadStep::Commit { sw_queue: at, waited: true };
             return Ok(Progress::Busy(wait + cx.costs.memory.contended_lock));
         }
         let queue = &mut cx.queues[index];
-        // The route is chosen before the batch is made, so only the commands in flight are known.
+        // The queue pair is chosen before the batch is made, so only the commands in flight are
+        // known.
         let known = Batch { in_flight: sw_queue.in_flight(queue), ..Batch::default() };
         let waiter = if cx.context == Context::Waiter {
             &mut sw_queue.waiter
@@ -523,10 +529,10 @@ impl Thread {
         let pair = queue.pair_for(waiter.policy.route(cx.now, &known));
         let (class, posted, left) = self.app.post(at, pair, cx.now)?;
         let commands = pair.lock_sq().commit(&queue.bar);
-        // Its own commands, counted apart from those of other threads on a shared queue.
+        // The thread's own commands: other threads may share the queue.
         sw_queue.mine += posted;
         if left {
-            // Without a tag it waits for a completion of any thread of the queue.
+            // No tag is free: the thread waits for a completion of any thread of the queue.
             queue.tag_waiters.push(self.me);
         }
         if commands == 0 {
@@ -569,14 +575,14 @@ impl Thread {
         Progress::Busy(cx.costs.library.look)
     }
 
-    /// When the thread has to run at the latest: for its application, or for its paths.
+    /// When the thread has to run at the latest, for its application or for its paths.
     fn deadline(&self) -> Nanos {
         let multipath =
             self.app.multipath.as_ref().map_or(Nanos::MAX, MultipathRequests::next_deadline);
         self.goal.map_or(Nanos::MAX, |goal| goal.until).min(multipath)
     }
 
-    /// The price list of its interface.
+    /// The prices of the thread's I/O interface.
     #[inline]
     pub(super) fn engine_costs(&self, cx: &StepContext) -> EngineCosts {
         match self.engine {

@@ -74,9 +74,9 @@ fn sleep_credit_is_one_slice() {
     let mut ready = RunQueue::default();
     ready.enqueue(1, &mut share(100_000), false, &SCHEDULER);
     ready.pick_next(false);
-    let mut sleeper = share(0);
-    ready.enqueue(2, &mut sleeper, true, &SCHEDULER);
-    assert_eq!(sleeper.vruntime, Nanos(97_000));
+    let mut id = share(0);
+    ready.enqueue(2, &mut id, true, &SCHEDULER);
+    assert_eq!(id.vruntime, Nanos(97_000));
 }
 
 #[test]

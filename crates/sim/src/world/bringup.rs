@@ -27,7 +27,7 @@ use super::tasks::{TaskKind, TaskState};
 use super::*;
 use crate::host::application::Application;
 use crate::host::multipath::MultipathRequests;
-use crate::host::paths::{Chooser, DepthCounts, Study};
+use crate::host::paths::{ChoiceOnly, Chooser, DepthCounts};
 use crate::host::sw_queue::SwQueue;
 use crate::host::thread::Thread;
 use crate::hw_queue::Pair;
@@ -41,11 +41,11 @@ const ADMIN_SIZES: QueueSizes = QueueSizes { sq_entries: 32, cq_entries: 32, tag
 /// Bytes of a device's admin rings and admin page.
 const DEVICE_OVERHEAD: usize = 64 << 10;
 
-/// Separates the generator of timers from those of devices and jobs: all start from the scenario's
-/// seed.
+/// Xored to the scenario's seed, so that the random generator of timers differs from those of
+/// devices and jobs.
 const LATENESS: u64 = 0x6c61_7465;
 
-/// The same for the generator of a drive's dies.
+/// Xored to a device's seed, for the random generator of the drive's dies.
 const DIES: u64 = 0x6469_6573;
 
 /// Virtual time at the start of the run. Not 0, so that an instant that was never set is detected.
@@ -54,7 +54,7 @@ const START: Nanos = Nanos::from_secs(1);
 /// The path state that the threads of a job share.
 struct JobPaths {
     paths: Arc<Paths>,
-    study: Option<Rc<DepthCounts>>,
+    choice_only: Option<Rc<DepthCounts>>,
     marks: WriteMarks,
     threads: usize,
 }
@@ -114,7 +114,7 @@ impl<'a> World<'a> {
         }
         world.place_jobs(&layout, &memory, &inventories)?;
         world.place_vectors(&layout);
-        // Also modes that are switched to later.
+        // The modes of later switches are checked too.
         let mut modes = scenario.switches.iter().map(|&(_, mode)| mode).chain([scenario.mode]);
         if modes.any(|mode| scenario.posts(mode))
             && world.cpus.iter().any(|cpu| cpu.bits.len() > crate::posted::VECTORS)
@@ -275,7 +275,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Gives a thread its paths, and what it needs to choose among them.
+    /// Gives a thread its paths, and the selector that chooses among them.
     fn add_paths(
         &self,
         app: &mut Application,
@@ -284,9 +284,9 @@ impl<'a> World<'a> {
         (cpu, inventories): (usize, &[Inventory]),
     ) -> Result<(), SimError> {
         let (machine, depth) = (&self.scenario.machine, spec.job.iodepth.max(1));
-        if let (Some(counts), Some(multipath)) = (&shared.study, spec.paths) {
+        if let (Some(counts), Some(multipath)) = (&shared.choice_only, spec.paths) {
             let queue = cpu * usize::from(multipath.queues) / machine.cpus;
-            app.study = Some(Study::new(Rc::clone(counts), queue, depth));
+            app.choice_only = Some(ChoiceOnly::new(Rc::clone(counts), queue, depth));
             return Ok(());
         }
         let Some((multipath, devices)) = self.scenario.paths_of(spec) else { return Ok(()) };
@@ -311,7 +311,7 @@ impl<'a> World<'a> {
         let scenario = self.scenario;
         let mut all: Vec<Option<JobPaths>> = Vec::new();
         for (job, spec) in scenario.jobs.iter().enumerate() {
-            let Some(Multipath { paths, queues, policy, study, .. }) = spec.paths else {
+            let Some(Multipath { paths, queues, policy, choice_only, .. }) = spec.paths else {
                 all.push(None);
                 continue;
             };
@@ -319,18 +319,18 @@ impl<'a> World<'a> {
                 .map(Arc::new)
                 .map_err(unfit)?;
             let grow = |lines| self.lines.grow(lines);
-            let study = study.map(|counter| {
+            let choice_only = choice_only.map(|counter| {
                 Rc::new(DepthCounts::new(counter, paths.into(), queues.into(), grow))
             });
             let threads = layout.plan.threads.iter().filter(|thread| thread.job == job).count();
             let marks = WriteMarks::new(threads, paths.into());
-            all.push(Some(JobPaths { paths: shared, study, marks, threads: 0 }));
+            all.push(Some(JobPaths { paths: shared, choice_only, marks, threads: 0 }));
         }
         Ok(all)
     }
 
     /// By device: how software queues are spread over hardware queues. The kernel host has one
-    /// software queue for each CPU; the user host has those that the threads open.
+    /// software queue for each CPU; the user host has the software queues that its threads open.
     fn maps(&self, layout: &Layout) -> Result<Vec<QueueMap>, SimError> {
         let scenario = self.scenario;
         let opened = |device: usize| -> usize {
@@ -364,7 +364,7 @@ impl<'a> World<'a> {
                 && maps[queue.device].is_shared(queue.index - first);
             queue.shared = mapped || queue.users.len() > 1;
         }
-        // All notifications begin armed. Threads whose mode masks follow below.
+        // All notifications are armed. Below, threads whose mode masks while awake mask theirs.
         let waiter = self.context == Context::Waiter;
         for queue in &self.queues {
             queue.arm();
@@ -564,8 +564,11 @@ impl Layout {
         };
         let targets: Vec<TargetSize> = namespaces.iter().map(target).collect();
         // Devices that are paths are one target to the job.
-        let seen =
-            if spec.paths.is_some_and(|paths| paths.study.is_none()) { 1 } else { targets.len() };
+        let seen = if spec.paths.is_some_and(|paths| paths.choice_only.is_none()) {
+            1
+        } else {
+            targets.len()
+        };
         let seen = targets.get(..seen).unwrap_or(&targets);
         let mut job = spec.paced();
         job.seed.get_or_insert(scenario.seed);
@@ -620,17 +623,17 @@ fn bring_up_device(
     let mut config =
         emu::Config { seed: scenario.seed.wrapping_add(n as u64), ..device.config.clone() };
     if scenario.machine.interrupts.is_shared() || device.in_process {
-        // One entry per step: writes that its message delays must not have happened yet.
+        // One entry per step, because its message may delay the controller's later writes.
         config.step_budget = 1;
     }
     config.faults =
         (device.faults != FaultPlan::default()).then(|| FaultInjector::new(device.faults.clone()));
-    // Without verification the data are not read. Their transfer takes device time all the same.
+    // Without verification no data are copied. The transfer takes device time all the same.
     config.profile.moves_data &= host.data == DataBuffers::PerSlot;
-    let limits =
-        DieTimes::new(device.inside, &config.profile, DeviceSpec::BLOCK, config.seed ^ DIES);
-    let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors, limits.clone());
-    // Hidden coalescing depends on when the host has read completions.
+    let dies = DieTimes::new(device.inside, &config.profile, DeviceSpec::BLOCK, config.seed ^ DIES);
+    let port = SimPort::new(memory.clone(), config.queue_pairs, config.vectors, dies.clone());
+    // A drive that coalesces although the feature is off (`hidden`) does so by when the host has
+    // reaped completions.
     let heads_matter = config.profile.hidden.announced_per_s > 0;
     let (bar, vectors, count) = (
         port.host_bar(n, &host.written, heads_matter),
@@ -689,7 +692,7 @@ fn bring_up_device(
         control.recovery = Some((Recovery::new(config, again, &inventory), config));
         control.path = is_path.then(|| PathState::new(&inventory, dma_blocked, now));
     }
-    // Bring-up has stepped the controller already.
+    // Bring-up has stepped the controller for these writes.
     host.written.take(n);
     let route = Route { cpu: 0, bit: 0, queues: Vec::new(), thread: 0, pending: false };
     let routes = vec![route; usize::from(count)];
@@ -701,7 +704,7 @@ fn bring_up_device(
             control,
             queues: 0..0,
             routes,
-            limits,
+            dies,
             writes_free_at: Nanos::ZERO,
         },
         pairs,

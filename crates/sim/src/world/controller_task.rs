@@ -1,6 +1,6 @@
 //! The control plane of one controller: its admin queue, time-outs, recovery, interrupt coalescing
-//! and, for a path, ANA and Keep Alive. In the library the housekeeping thread does this. Here it
-//! runs in virtual time and costs the simulated CPUs nothing.
+//! and, for a path, ANA and Keep Alive. In the library the housekeeping thread runs it. Here it
+//! runs in virtual time and takes no CPU time.
 //!
 //! ```text
 //! run_controller_task
@@ -33,8 +33,8 @@ use crate::port::Memory;
 /// How long threads have to reap entries that a time-out found, before their commands are aborted.
 const RECHECK_TIME: Nanos = Nanos::from_millis(1);
 
-/// Marks a Set Features command for coalescing among the task's own commands. Log pages use their
-/// identifiers, which are below 256.
+/// The value of [`Purpose::Own`] for Set Features, Interrupt Coalescing. For Get Log Page the value
+/// is the log page identifier, which is below 256.
 const SET_COALESCING: u64 = 256;
 
 /// The control plane of one controller.
@@ -44,27 +44,29 @@ pub(super) struct ControllerTask {
     /// Bus address of the page that admin commands return data in.
     pub(super) page: u64,
     pub(super) memory: Memory,
-    /// `None`: the scenario has no recovery, so a lost wake-up shows as a standstill.
+    /// `None`: the scenario has no recovery, so a lost wake-up ends the run as a standstill.
     pub(super) recovery: Option<(Recovery, RecoveryConfig)>,
     pub(super) watch: TimeoutScan,
     replies: Vec<Completed>,
     pub(super) cancelled: Vec<(u64, Buffers)>,
-    /// The queues with late commands were polled once more, and have [`RECHECK_TIME`].
+    /// The threads of queues with late commands were woken to poll once more, and have
+    /// [`RECHECK_TIME`] for that.
     pub(super) rechecked: bool,
     pub(super) resets: u32,
     pub(super) aborts: u32,
     pub(super) missed: u64,
-    /// Only where the controller is one of several paths.
+    /// `Some` if the controller is one of several paths.
     pub(super) path: Option<PathState>,
     /// Decides on interrupt coalescing, in modes that have it.
     pub(super) moderator: Option<Moderator>,
-    /// The setting that the controller was sent last.
+    /// The coalescing setting that was sent to the controller last.
     pub(super) proposed: Option<Coalesce>,
-    /// Instant of the moderator's last tick, with the completions and messages until then.
+    /// Instant of the moderator's last tick, and the numbers of completions and messages until
+    /// then.
     pub(super) rates_since: (Nanos, u64, u64),
 }
 
-/// Entries of the admin queue that one poll takes.
+/// Maximum number of entries of the admin queue that one poll takes.
 const REPLIES: usize = 64;
 
 impl ControllerTask {
@@ -90,7 +92,7 @@ impl ControllerTask {
         }
     }
 
-    /// Whether entries wait on the admin queue.
+    /// Whether the admin completion queue has entries.
     pub(super) fn has_replies(&self) -> bool {
         self.admin.pending()
     }
@@ -100,7 +102,7 @@ impl ControllerTask {
         self.recovery.as_ref().is_some_and(|(recovery, _)| !recovery.is_running())
     }
 
-    /// The controller broke the protocol: recovery resets it. Without recovery the run ends.
+    /// The controller violated the protocol: recovery resets it. Without recovery the run ends.
     pub(super) fn violated(&mut self, violation: ProtocolViolation) -> Result<(), SimError> {
         match &mut self.recovery {
             Some((recovery, _)) => recovery.violated(violation),
@@ -109,7 +111,7 @@ impl ControllerTask {
         Ok(())
     }
 
-    /// Posts an admin command. False: no tag is free, or the queue is closed.
+    /// Posts an admin command. Returns false if no tag is free, or the queue is closed.
     pub(super) fn post(
         &self,
         command: AdminCommand,
@@ -157,7 +159,7 @@ pub(super) struct PathState {
     pub(super) events: EventRequests,
     /// The namespace's ANA group.
     group: u32,
-    /// The keep-alive time-out that the controller was given. Zero: none.
+    /// The keep-alive time-out that was set on the controller. Zero: none.
     pub(super) keep_alive: Nanos,
     /// When the next Keep Alive is due.
     pub(super) keep_alive_at: Nanos,
@@ -182,7 +184,8 @@ impl PathState {
         path
     }
 
-    /// The controller has come up again: watches it from the start.
+    /// The controller has come up again: starts Async Event Requests and Keep Alive, and reads the
+    /// ANA log page.
     pub(super) fn up(&mut self, inventory: &Inventory, now: Nanos) {
         self.events = EventRequests::new(inventory);
         self.keep_alive = inventory.keep_alive;
@@ -194,8 +197,8 @@ impl PathState {
         }
     }
 
-    /// A log page has been read.
-    pub(super) fn log_answered(&mut self, page: u64, reply: &AdminReply) {
+    /// Get Log Page has completed.
+    pub(super) fn log_completed(&mut self, page: u64, reply: &AdminReply) {
         self.events.read_completed();
         if reply.status.is_success()
             && page == u64::from(lid::ANA)
@@ -208,7 +211,7 @@ impl PathState {
 }
 
 impl World<'_> {
-    /// Handles replies, then takes steps of recovery until it waits.
+    /// Handles completions of admin commands, then takes steps of recovery until recovery waits.
     pub(super) fn run_controller_task(&mut self, n: usize) -> Result<(), SimError> {
         if self.take_replies(n) {
             self.publish_path_state(n);
@@ -219,13 +222,14 @@ impl World<'_> {
             return Ok(());
         }
         for _ in 0..STEPS_AT_ONCE {
-            // Threads get the chance to reap first: a late completion is cheaper than an Abort.
+            // First the threads of late queues get time to reap: a late completion costs less than
+            // an Abort.
             if self.recheck_late_queues(n) {
                 return Ok(());
             }
             if let Some(until) = self.recover(n)? {
                 let until = until.min(self.post_path_commands(n));
-                // Not at this instant again, or virtual time would not advance.
+                // Later than now, or virtual time would not advance.
                 let at = if until == Nanos::MAX { until } else { until.max(self.now + Nanos(1)) };
                 self.calendar.set(self.sources.controller_tasks + n, at);
                 self.forward_writes(n);
@@ -235,7 +239,8 @@ impl World<'_> {
         Err(SimError::Livelock(self.moment()))
     }
 
-    /// Handles the completions of admin commands. Whether the state of the path has changed.
+    /// Handles the completions of admin commands. Returns whether the state of the path has
+    /// changed.
     fn take_replies(&mut self, n: usize) -> bool {
         let Attached { control, bar, queues, .. } = &mut self.devices[n];
         let queues = &self.queues[queues.clone()];
@@ -271,7 +276,7 @@ impl World<'_> {
             }
             Purpose::Own(page) => {
                 if let Some(path) = &mut path {
-                    path.log_answered(page, reply);
+                    path.log_completed(page, reply);
                 }
             }
             Purpose::AsyncEvent => {
@@ -285,13 +290,14 @@ impl World<'_> {
             // An impossible entry on the admin queue leads to a reset, as on any other queue.
             recovery.violated(violation);
         }
-        let stands = path.as_ref().map(|path| path.snapshot);
+        let after = path.as_ref().map(|path| path.snapshot);
         (control.recovery, control.moderator, control.path) = (recovery, moderator, path);
-        stands != before
+        after != before
     }
 
-    /// Kicks queues with entries that are still posted at the time-out: their message was lost, or
-    /// their thread was busy. Returns true if they get more time, which each time-out grants once.
+    /// Has those queues polled whose commands have timed out although their entries are posted: the
+    /// message was lost, or the thread was busy. Returns true if the threads get more time for
+    /// that, which happens once for each time-out.
     fn recheck_late_queues(&mut self, n: usize) -> bool {
         let Attached { control, queues, .. } = &mut self.devices[n];
         let Some((recovery, config)) = &control.recovery else { return false };
@@ -305,20 +311,20 @@ impl World<'_> {
         // During a reset the queues are closed, and their commands come back without entries.
         let missed: Vec<usize> =
             if recovery.is_running() { queues.clone().filter(late).collect() } else { Vec::new() };
-        // A second time without progress goes on to Abort.
+        // If the entries are still there after that time, recovery goes on to Abort.
         if missed.is_empty() || std::mem::replace(&mut control.rechecked, true) {
             control.rechecked = !missed.is_empty();
             return false;
         }
         control.missed += missed.len() as u64;
         self.calendar.set(self.sources.controller_tasks + n, self.now + RECHECK_TIME);
-        // The kick wakes the queue's thread, which reaps what the lost message should have
-        // announced.
+        // The kick wakes the queue's thread, which reaps the entries that the lost message should
+        // have announced.
         missed.into_iter().for_each(|queue| self.kick(queue));
         true
     }
 
-    /// One step of recovery. `Some`: nothing to do until then.
+    /// One step of recovery. `Some`: recovery has nothing to do until this instant.
     fn recover(&mut self, n: usize) -> Result<Option<Nanos>, SimError> {
         let now = self.now;
         let Attached { control, bar, queues, .. } = &mut self.devices[n];
@@ -334,8 +340,7 @@ impl World<'_> {
                 let Some(pair) = pairs().find(|pair| pair.id() == queue) else { return Ok(None) };
                 let purpose = Purpose::Abort { queue, cid: command.cid };
                 let begun = pair.exclusive().begin_abort(&command);
-                // The command has completed by now, or no admin tag is free: there is no Abort to
-                // wait for.
+                // If the command has completed by now, or no admin tag is free, no Abort is sent.
                 if !(begun
                     && control.post(AdminCommand { sqe, needs_page: false }, purpose, now, bar))
                 {
@@ -349,7 +354,7 @@ impl World<'_> {
             }
             RecoveryAction::Close(cause) => {
                 control.resets += 1;
-                // No doorbell is rung from here on; completions are still reaped.
+                // From here on no doorbell is rung, but completions are still reaped.
                 pairs().chain([&control.admin]).for_each(|pair| pair.exclusive().close());
                 self.path_resets(n, &cause)?;
             }
@@ -364,7 +369,7 @@ impl World<'_> {
                 if buffers == Buffers::Returned {
                     control.admin.exclusive().reopen();
                 }
-                // A reset clears the controller's features, so coalescing starts from off.
+                // A reset clears the controller's features, so coalescing is off again.
                 if let Some(moderator) = &mut control.moderator {
                     moderator.reset();
                 }
@@ -374,15 +379,16 @@ impl World<'_> {
                 }
             }
             RecoveryAction::Admin(command) => {
-                // Without a tag the reply never comes, and bring-up fails by its own deadline.
+                // If no tag is free, the command is not sent, and bring-up fails by its own
+                // deadline.
                 control.post(command, Purpose::Sequence, now, bar);
             }
             // Rings stay where they are: the simulated memory survives a reset.
             RecoveryAction::Rings { .. } => {}
             RecoveryAction::Lost(_) => self.path_lost(n)?,
             RecoveryAction::Restored(inventory) => {
-                // Queues open before commands return, because their threads post them again at
-                // once.
+                // The queues are opened before the commands are given back, because the threads
+                // post them again at once.
                 pairs().for_each(|pair| pair.exclusive().reopen());
                 self.return_commands(n)?;
                 if let Some(path) = &mut self.devices[n].control.path {
@@ -391,7 +397,7 @@ impl World<'_> {
                 }
             }
             RecoveryAction::Dead(_) => {
-                // Threads end their requests to it instead of posting them.
+                // From here on threads fail requests to this controller instead of posting them.
                 for task in 0..self.plan.threads.len() {
                     let Some(thread) = self.tasks[task].thread_mut() else { continue };
                     for (target, dead) in thread.app.dead.iter_mut().enumerate() {
@@ -415,8 +421,8 @@ impl World<'_> {
                 thread.cancelled(token, buffers, self.now)?;
             }
         }
-        // Also threads without cancelled commands: they may wait for a tag of a queue that was
-        // closed.
+        // Threads without cancelled commands are woken too: they may wait for a tag of a queue that
+        // was closed.
         for queue in self.devices[n].queues.clone() {
             (0..self.queues[queue].users.len())
                 .for_each(|user| self.poke(self.queues[queue].users[user]));
@@ -426,7 +432,7 @@ impl World<'_> {
 
     /// The mode has changed: starts, replaces or stops the moderator.
     pub(super) fn change_moderator(&mut self, n: usize) {
-        // The new mode would otherwise keep the old one's coalescing.
+        // Otherwise the coalescing of the old mode would stay in force in the new mode.
         if self.devices[n].control.proposed.is_some_and(|setting| setting != Coalesce::OFF) {
             self.set_coalescing(n, Coalesce::OFF);
         }
@@ -466,7 +472,7 @@ impl World<'_> {
         self.set_moderator(n);
     }
 
-    /// Sends the setting as Set Features, Interrupt Coalescing (Base 5.1.25.2.2).
+    /// Sends the setting as Set Features, Interrupt Coalescing (Base §5.1.25.2.2).
     fn set_coalescing(&mut self, n: usize, setting: Coalesce) {
         let value = InterruptCoalescing::new().with_thr(setting.thr()).with_time(setting.time());
         let sqe = SetFeatures::new(fid::INTERRUPT_COALESCING, value).to_sqe();
@@ -481,8 +487,9 @@ impl World<'_> {
         self.forward_writes(n);
     }
 
-    /// A reset begins: nothing more is sent on this path. A controller that left a command
-    /// unanswered may not answer the reset either, so the path counts as lost until it does.
+    /// A reset begins: nothing more is sent on this path. A controller that has not completed a
+    /// command may not respond to the reset either, so the path counts as lost until the controller
+    /// is reset.
     fn path_resets(&mut self, n: usize, cause: &ResetCause) -> Result<(), SimError> {
         let Some(path) = &mut self.devices[n].control.path else { return Ok(()) };
         // A controller in reset takes no admin commands; bring-up starts the timer again.
@@ -494,20 +501,20 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The controller does not answer. Its access to memory is cut, so that all buffers can be
+    /// The controller does not respond. Its access to memory is blocked, so that all buffers can be
     /// given back.
     fn path_lost(&mut self, n: usize) -> Result<(), SimError> {
         let Some(path) = &self.devices[n].control.path else { return Ok(()) };
-        // From here on the simulated controller's writes go nowhere, as after bus mastering was
-        // disabled.
+        // From here on the simulated controller's writes are discarded, as those of a device
+        // without bus mastering.
         path.dma_blocked.set(true);
         self.return_in_flight(n)?;
         self.set_link(n, Link::Lost);
         Ok(())
     }
 
-    /// The controller has stopped (CSTS.RDY = 0): nothing that was sent to it will be carried out
-    /// any more.
+    /// The controller has stopped (CSTS.RDY = 0): it executes no command any more that was sent to
+    /// it.
     fn path_stopped(&mut self, n: usize) -> Result<(), SimError> {
         let Some(path) = &mut self.devices[n].control.path else { return Ok(()) };
         path.events.forget();
@@ -556,8 +563,8 @@ impl World<'_> {
         }
     }
 
-    /// Posts Async Event Requests, log page reads and Keep Alive while the controller is up.
-    /// Returns when to come again.
+    /// Posts Async Event Requests, Get Log Page and Keep Alive commands that are due, while the
+    /// controller is up. Returns when the next command is due.
     pub(super) fn post_path_commands(&mut self, n: usize) -> Nanos {
         let now = self.now;
         let Attached { control, bar, .. } = &mut self.devices[n];
@@ -577,7 +584,8 @@ impl World<'_> {
                     now,
                     bar,
                 );
-                // Four per time-out, so that one lost command does not end the association.
+                // Four Keep Alive commands per time-out, so that the loss of one does not end the
+                // association.
                 path.keep_alive_at = now + Nanos(path.keep_alive.0 / 4);
             }
         }

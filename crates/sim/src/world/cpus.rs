@@ -1,7 +1,7 @@
 //! What each CPU runs: hard interrupts before softirqs before threads, and which thread.
 //!
 //! Work is divided into steps. A step takes effect at once and then occupies the CPU for its time.
-//! A higher level may preempt the CPU within a step, which then has the rest of its time left:
+//! A more urgent level may preempt a step; the step continues later, for the rest of its time:
 //!
 //! ```text
 //!   Hard     ....[==]........
@@ -23,14 +23,13 @@ impl World<'_> {
         self.resume(cpu)
     }
 
-    /// The step, the slice, or the exit from an idle state has ended, for which the CPU's timer was
-    /// set.
+    /// The CPU's timer has fired: the step, the slice, or the exit from an idle state has ended.
     fn finish_step(&mut self, cpu: usize) -> Result<(), SimError> {
         self.account(cpu);
         let this = &mut self.cpus[cpu];
         if let Running::At(level) = this.running {
-            // A step may end at the same instant as the slice. If only longer steps counted, a
-            // thread whose step divides the tick would never be preempted.
+            // `>=`, because a step may end at the same instant as the slice: otherwise a thread
+            // whose steps divide the tick would never be preempted.
             this.resched |= level == Level::Thread && self.now >= this.slice_ends;
             let left = &mut this.left[level as usize];
             if *left == Some(Nanos::ZERO) {
@@ -70,7 +69,7 @@ impl World<'_> {
         }
     }
 
-    /// Runs what comes first on a CPU, and sets its timer. Its time must be accounted for.
+    /// Runs the most urgent work on a CPU, and sets the CPU's timer. Call [`World::account`] first.
     pub(super) fn resume(&mut self, cpu: usize) -> Result<(), SimError> {
         while let Some(level) = self.next_level(cpu)? {
             if !self.run_at(cpu, level) {
@@ -85,11 +84,12 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The level that comes first, with a step that takes time. `None`: the CPU is idle.
+    /// The most urgent level that has a step that takes time. Takes the steps before it that take
+    /// no time. `None`: the CPU is idle.
     fn next_level(&mut self, cpu: usize) -> Result<Option<Level>, SimError> {
         for _ in 0..STEPS_AT_ONCE {
             let this = &mut self.cpus[cpu];
-            // Interrupts do not nest: one that is under way ends first.
+            // Interrupts do not nest: the interrupt under way ends first.
             if this.left[Level::Hard as usize].is_some() {
                 return Ok(Some(Level::Hard));
             }
@@ -103,8 +103,8 @@ impl World<'_> {
             if this.left[Level::Soft as usize].is_some() {
                 return Ok(Some(Level::Soft));
             }
-            // As at the end of an interrupt in Linux: softirqs run before the interrupted thread
-            // does.
+            // Softirqs run before the interrupted thread continues, as at the end of an interrupt
+            // in Linux.
             if this.pollers.is_raised() {
                 self.begin_step(cpu, Level::Soft)?;
                 continue;
@@ -128,8 +128,9 @@ impl World<'_> {
         Err(SimError::Livelock(self.moment()))
     }
 
-    /// Runs the step at a level until it ends, or the slice does. True: no other event comes before
-    /// that, and time has advanced to it. False: the CPU's timer is set for it.
+    /// Runs the step of a level until the step or the slice ends. Returns true if no other event
+    /// comes before that: virtual time is then advanced to it. Otherwise the CPU's timer is set for
+    /// it.
     fn run_at(&mut self, cpu: usize, level: Level) -> bool {
         let this = &mut self.cpus[cpu];
         this.set_running(self.now, Running::At(level));
@@ -142,8 +143,8 @@ impl World<'_> {
             self.cpus[cpu].slice_ends = slice_ends;
             ends = ends.min(slice_ends);
         }
-        // With many CPUs another event nearly always comes first, and asking costs more than it
-        // saves.
+        // With many CPUs another event nearly always comes first, and the check would cost more
+        // than it saves.
         let alone = self.cpus.len() == 1 && self.changed_cpus.is_empty() && self.running > 0;
         if alone
             && ends <= self.started + self.scenario.limit
@@ -181,7 +182,7 @@ impl World<'_> {
         }
     }
 
-    /// Puts the current thread back on the run queue, if another one is ready.
+    /// Puts the current thread back on the run queue, if another thread is ready.
     fn reschedule(&mut self, cpu: usize) {
         let scheduler = &self.scenario.machine.scheduler;
         let this = &mut self.cpus[cpu];
@@ -193,7 +194,8 @@ impl World<'_> {
         let Some(task) = this.current.take() else { return };
         self.tasks[task].left = this.left[Level::Thread as usize].take();
         self.tasks[task].left_at = this.busy();
-        // Chosen before the thread is queued, so that `sched_yield` never returns at once.
+        // Picked before the current thread is queued, so that a thread that yields is not picked
+        // again at once.
         let next = if yields {
             this.run_queue.pick_next(this.quota.remaining(self.now, scheduler) == Nanos::ZERO)
         } else {
@@ -219,7 +221,8 @@ impl World<'_> {
         let left = self.tasks[task].left.take().unwrap_or_default();
         // Entries may have come while a spinning thread was preempted.
         let left = self.left_of_spin(task).unwrap_or(left);
-        // What other threads and handlers ran here since evicted part of its working set.
+        // Other threads and handlers that ran here meanwhile have evicted part of the thread's
+        // working set.
         let others = self.cpus[cpu].busy() - self.tasks[task].left_at;
         let this = &mut self.cpus[cpu];
         (this.current, this.ran, this.yields) = (Some(task), Nanos::ZERO, false);
@@ -257,7 +260,7 @@ impl World<'_> {
     #[inline(never)] // Few events change what a CPU runs.
     fn update_cpu(&mut self, cpu: usize) -> Result<(), SimError> {
         match self.cpus[cpu].running {
-            // Neither can be interrupted; both check for pending work when they end.
+            // Neither state can be interrupted; when it ends, the CPU checks for pending work.
             Running::LeavingIdle | Running::At(Level::Hard) => return Ok(()),
             Running::Idle(since) => {
                 let thread = &self.scenario.machine.costs.thread;
@@ -280,8 +283,8 @@ impl World<'_> {
         self.resume(cpu)
     }
 
-    /// Makes a sleeping thread ready. `from`: the CPU whose code wakes it, and pays the cost
-    /// returned.
+    /// Makes a sleeping thread ready. Returns what this costs the CPU `from`, whose code wakes the
+    /// thread.
     pub(super) fn wake(&mut self, from: Option<usize>, task: TaskId, cause: Cause) -> Nanos {
         let Some(due) = self.tasks[task].wakes() else { return Nanos::ZERO };
         self.calendar.set(self.sources.timers + task, Nanos::MAX);
@@ -311,14 +314,15 @@ impl World<'_> {
             RunQueue::preempts(new, &self.tasks[current].share, throttled, scheduler)
         });
         this.resched |= preempts;
-        // A thread that polls with `sched_yield` gives the CPU away at its next empty poll.
+        // A thread that yields between polls gives the CPU away at its next empty poll.
         if self.scenario.spin == Spin::Yields
             && this.current.is_some_and(|current| self.tasks[current].spin.is_some())
         {
             (this.resched, this.yields) = (true, true);
         }
         let sent = from.is_some_and(|from| from != cpu) && preempts && this.is_at_a_thread();
-        // An IPI is needed only for a CPU that runs a thread: the others reschedule anyway.
+        // An IPI is needed only for a CPU that runs a thread: an idle CPU, or one in an interrupt,
+        // reschedules anyway.
         if sent {
             self.interrupt(cpu, Irq::Resched);
         } else if from != Some(cpu) {

@@ -1,5 +1,5 @@
 //! Interrupts: messages on their way from a device to a CPU, hard interrupts, and the softirq of
-//! irq_poll at the end of one or in ksoftirqd.
+//! irq_poll, which runs at the end of a hard interrupt or in ksoftirqd.
 //!
 //! ```text
 //! device raises a vector
@@ -9,7 +9,7 @@
 //!   -> vector_step         by context: reap here | raise the softirq | wake a thread
 //! ```
 //!
-//! A device that is a thread of the simulated machine signals an eventfd instead: no CPU is
+//! An in-process device (a thread of the simulated machine) signals an eventfd instead: no CPU is
 //! interrupted.
 
 use completion::{Cause, Plan, Woke};
@@ -22,8 +22,8 @@ use crate::host::{Progress, StepContext};
 use crate::posted::{Bits, Handling};
 use crate::softirq::PollStage;
 
-/// Device number of a posted-interrupt notification in the message list; the vector is then the
-/// CPU.
+/// Device number in the message list for a notification of posted interrupts. Its vector number is
+/// the number of the CPU.
 const NOTIFICATION: u32 = u32::MAX;
 
 /// The result of a step of the softirq.
@@ -36,15 +36,15 @@ enum SoftirqStep {
 }
 
 impl World<'_> {
-    /// Sends the messages of the vectors that a controller has raised. Its later writes wait behind
-    /// them.
+    /// Sends the messages of the vectors that a controller has raised. The controller's later
+    /// writes wait until the messages are accepted.
     pub(super) fn send_messages(&mut self, n: usize) {
-        let tells = self.scenario.signals_eventfd(n);
+        let signals = self.scenario.signals_eventfd(n);
         // Taken out for the loop, and put back with its capacity.
         let mut raised = std::mem::take(&mut self.raised);
         for vector in raised.drain(..).filter(|&vector| vector != ADMIN_VECTOR) {
             let now = self.now;
-            let (busy, arrives) = if tells {
+            let (busy, arrives) = if signals {
                 (self.message_cost(n, usize::from(vector.0)), now)
             } else {
                 (Nanos::ZERO, now + self.scenario.machine.costs.interrupt.message_delay)
@@ -53,13 +53,13 @@ impl World<'_> {
             device.writes_free_at = device.writes_free_at.max(now) + busy;
             let arrives = match &mut self.irq_path {
                 // The thread that sleeps on the eventfd is woken at the end of the system call.
-                _ if tells => device.writes_free_at,
+                _ if signals => device.writes_free_at,
                 None => arrives,
                 Some(path) => {
                     let posted = self.scenario.posts(self.mode);
                     let sent = path.send(now, posted);
                     device.writes_free_at = device.writes_free_at.max(sent.accepted);
-                    // The remapping unit itself sets the bits.
+                    // A posted message does not go to a CPU: the remapping unit sets its bit.
                     let delay = if posted {
                         Nanos::ZERO
                     } else {
@@ -76,8 +76,8 @@ impl World<'_> {
         }
     }
 
-    /// Sets a vector's bit in its CPU's descriptor. If no notification is outstanding, one follows,
-    /// and the device's later writes wait behind it.
+    /// Sets a vector's bit in its CPU's descriptor. If no notification is outstanding, sends one;
+    /// the device's later writes wait until it is accepted.
     fn post_vector(&mut self, n: usize, vector: usize) {
         let Some(route) = self.devices[n].routes.get(vector) else { return };
         let cpu = route.cpu;
@@ -141,15 +141,15 @@ impl World<'_> {
         }
     }
 
-    /// What signalling an eventfd without a sleeper costs an in-process controller. Its counter and
-    /// wait queue are in the reader's cache.
+    /// What it costs an in-process controller to signal an eventfd on which no thread sleeps. The
+    /// eventfd's counter and wait queue are in the cache of the reader's CPU.
     pub(super) fn signal_cost(&self) -> Nanos {
         let costs = &self.scenario.machine.costs;
         costs.thread.signal + costs.memory.line_node + costs.memory.line_node
     }
 
-    /// The cost of a message. A posted one, while a notification is outstanding, is one bit in a
-    /// line that the reader has.
+    /// What a message costs an in-process controller. A message that is posted while a notification
+    /// is outstanding only sets a bit, in a cache line that the reader's CPU has.
     pub(super) fn message_cost(&self, device: usize, vector: usize) -> Nanos {
         let outstanding =
             |route: &Route| route.queues.iter().all(|&queue| self.queues[queue].is_outstanding());
@@ -167,7 +167,7 @@ impl World<'_> {
         let mut woken = Nanos::ZERO;
         for n in 0..queues {
             let queue = self.devices[device].routes[vector].queues[n];
-            // The bit is set, and the reader polls once more before it sleeps.
+            // The bit is set and needs no signal: the reader polls once more before it sleeps.
             if self.scenario.posts(self.mode) && !self.queues[queue].post() {
                 continue;
             }
@@ -187,7 +187,7 @@ impl World<'_> {
         woken
     }
 
-    /// Accepts an interrupt. Returns the time until the first effect of its handler.
+    /// A CPU accepts an interrupt. Returns the time until the first effect of its handler.
     pub(super) fn begin_irq(&mut self, cpu: usize, irq: Irq) -> Nanos {
         let costs = &self.scenario.machine.costs.interrupt;
         let outcome = &mut self.cpus[cpu].outcome;
@@ -216,7 +216,7 @@ impl World<'_> {
         self.scenario.machine.costs.interrupt.entry + more
     }
 
-    /// The next step of the interrupt under way. `None`: it is over.
+    /// The next step of the interrupt under way. `None`: the interrupt is over.
     pub(super) fn hard_step(&mut self, cpu: usize) -> Result<Option<Nanos>, SimError> {
         let mut spent = Nanos::ZERO;
         for _ in 0..STEPS_AT_ONCE {
@@ -246,13 +246,14 @@ impl World<'_> {
         }
     }
 
-    /// The next action of an interrupt, except for the queues of a vector.
+    /// The next step of an interrupt, if it is not that of a vector's queue.
     fn next_vector(&mut self, cpu: usize, active: ActiveIrq) -> Result<Nanos, SimError> {
         match active.irq {
             Irq::Posted => Ok(self.next_posted(cpu, active)),
             Irq::Timer(task) => {
                 self.stage(cpu, IrqStage::Leave);
-                // The thread may have been woken earlier by something else, and sleep again.
+                // The thread may have been woken before the timer, and sleep again until a later
+                // time.
                 let due = self.tasks[task].is_due(self.now);
                 Ok(if due { self.wake(Some(cpu), task, Cause::Timer) } else { Nanos::ZERO })
             }
@@ -267,7 +268,8 @@ impl World<'_> {
         }
     }
 
-    /// The next vector of the round, or the next round of the notification's handler.
+    /// The next step of the handler of posted interrupts: the next vector of the round, or the next
+    /// round.
     fn next_posted(&mut self, cpu: usize, mut active: ActiveIrq) -> Nanos {
         let costs = &self.scenario.machine.costs;
         let this = &mut self.cpus[cpu];
@@ -291,8 +293,8 @@ impl World<'_> {
         if empty { costs.library.look } else { costs.interrupt.demultiplex }
     }
 
-    /// Handles the n-th queue of a vector: reaps it in the hard interrupt, or notifies the party
-    /// that does.
+    /// Handles the n-th queue of a vector: reaps it in the hard interrupt, or notifies the softirq
+    /// or thread that reaps it.
     fn vector_step(
         &mut self,
         cpu: usize,
@@ -370,8 +372,8 @@ impl World<'_> {
         Ok(cost + self.apply(Some(cpu))?)
     }
 
-    /// Handles the interrupt of a queue that is reaped by a drain: masks it if the policy does so.
-    /// Returns the cost.
+    /// Handles the interrupt of a queue that a drain reaps: masks the queue's vector if the policy
+    /// masks. Returns the cost.
     fn notified(&mut self, queue: usize) -> Nanos {
         let drain = &mut self.drains[queue];
         drain.cycles.notified.get_or_insert(self.now);
@@ -391,7 +393,7 @@ impl World<'_> {
     /// Signals a queue's eventfd and wakes the thread that sleeps on it: the owner of the
     /// notification, if several threads share the queue. Returns the cost.
     fn signal_queue(&mut self, from: Option<usize>, queue: usize) -> Nanos {
-        // The thread is awake: the eventfd keeps its count, and the next sleep returns at once.
+        // No thread reads the eventfd: it keeps its count, and the next sleep returns at once.
         if !self.queues[queue].signal() {
             return Nanos::ZERO;
         }
@@ -419,7 +421,7 @@ impl World<'_> {
             .map(|owner| drain::completion(&cx, owner.engine).0);
         let cost = Nanos(each.sum());
         self.cpus[cpu].remote = remote;
-        // Completions that come after this are the next IPI's.
+        // Completions that come after this are finished by the next IPI.
         self.cpus[cpu].remote_begun = self.cpus[cpu].remote.len();
         cost
     }
@@ -434,8 +436,7 @@ impl World<'_> {
         let more = !remote.is_empty();
         self.cpus[cpu].remote = remote;
         if more {
-            // Those completions had no IPI of their own, since the list was not empty when they
-            // came.
+            // Those completions were sent without an IPI, because the list was not empty.
             self.cpus[cpu].irqs.push_back(Irq::Remote);
         }
         cost
@@ -468,7 +469,7 @@ impl World<'_> {
         let Some(n) = self.cpus[cpu].pollers.queues.iter().position(|&other| other == queue) else {
             return;
         };
-        // It is on the list already.
+        // The queue is already scheduled.
         if matches!(self.cpus[cpu].pollers.plans[n], Plan::Poll { .. }) {
             return;
         }
@@ -476,13 +477,13 @@ impl World<'_> {
         let now = self.now;
         match drained {
             Drained::Poll(budget) => self.cpus[cpu].pollers.schedule(n, budget, now),
-            // The policy plans to sleep again. That takes steps as well, so the queue is scheduled
-            // for them.
+            // The policy plans to sleep again. Going to sleep takes steps too, and the queue is
+            // scheduled for them.
             Drained::Busy(_) | Drained::Idle(_) => self.cpus[cpu].pollers.schedule(n, 0, now),
         }
     }
 
-    /// A step of the softirq. `None`: it is over, or ksoftirqd goes on.
+    /// A step of the softirq. `None`: the softirq is over, or ksoftirqd does the rest.
     pub(super) fn soft_level_step(&mut self, cpu: usize) -> Result<Option<Nanos>, SimError> {
         for _ in 0..STEPS_AT_ONCE {
             match self.poll_step(cpu) {
@@ -535,8 +536,8 @@ impl World<'_> {
         let this = &mut self.cpus[cpu];
         let Some(turn) = this.pollers.round.turn(now, &this.pollers.plans) else {
             // As `__do_softirq`: the rest is left to ksoftirqd if a thread is to be scheduled.
-            let wanted = this.resched || this.current.is_none() && !this.run_queue.is_empty();
-            let hand_over = this.pollers.end_run(now, wanted);
+            let resched = this.resched || this.current.is_none() && !this.run_queue.is_empty();
+            let hand_over = this.pollers.end_run(now, resched);
             return match this.pollers.stage {
                 PollStage::Quiet => SoftirqStep::Over,
                 _ if hand_over => SoftirqStep::HandOver,
@@ -545,7 +546,7 @@ impl World<'_> {
         };
         this.pollers.stage = PollStage::Queue(turn.queue);
         let (queue, planned) = (this.pollers.queues[turn.queue], this.pollers.plans[turn.queue]);
-        // There is nothing to reap, but the queue may still have to be armed.
+        // The queue is not polled in this turn, but `poll_queue` still takes its drain's next step.
         if planned == (Plan::Poll { budget: 0 }) || !self.drains[queue].is_between_steps() {
             self.cpus[cpu].pollers.round.took(0);
             return SoftirqStep::Busy(Nanos::ZERO);

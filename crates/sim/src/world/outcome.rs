@@ -18,7 +18,7 @@ impl World<'_> {
             return;
         }
         self.baseline = Baseline::Known(Box::new(self.so_far()));
-        // Maxima cannot be subtracted from the totals later, so they start again.
+        // Maxima cannot be subtracted later, so they are reset.
         self.cpus.iter_mut().for_each(|cpu| cpu.outcome.longest_away = Nanos::ZERO);
         self.drains.iter_mut().for_each(|drain| drain.counts.entries_per_drain_max = 0);
         self.tasks
@@ -107,8 +107,8 @@ impl World<'_> {
             .filter(|task| !matches!(task.kind, TaskKind::Hog))
             .map(|task| task.runtime.0)
             .sum();
-        // Saturating, because work and time away are counted when they begin, and the run may end
-        // before that time has passed.
+        // The subtraction saturates: the applications' time is counted when they begin to compute,
+        // and the run may end before that time has passed.
         Nanos(threads) - counts.application - counts.away
     }
 

@@ -1,7 +1,9 @@
-//! Threads: those of jobs, interrupt threads, ksoftirqd, hogs; and what their steps do to others.
+//! Threads: those of jobs, interrupt threads, ksoftirqd, hogs (threads that compute for ever); and
+//! the effects of their steps on other parties.
 //!
-//! A step of a thread returns a [`Progress`] and leaves [`Effect`]s. The effects are applied at
-//! once, and what they cost (waking a thread, for example) is added to the time of the step.
+//! A step of a thread returns a [`Progress`] and adds [`Effect`]s to a list. The effects are
+//! applied at once, and their cost (waking a thread, for example) is added to the time of the step.
+
 use completion::{Cause, Spin};
 use driver::{Completed, Reading};
 use nvme::log::lid;
@@ -23,15 +25,15 @@ const HOG: Nanos = Nanos::from_secs(1);
 pub(super) struct Task {
     pub(super) cpu: usize,
     pub(super) share: SchedEntity,
-    /// CPU time that it has had.
+    /// CPU time that the thread has used.
     pub(super) runtime: Nanos,
-    /// The rest of its step, where it was preempted in one.
+    /// If the thread was preempted within a step, the rest of the step.
     pub(super) left: Option<Nanos>,
     pub(super) state: TaskState,
     pub(super) kind: TaskKind,
-    /// While it polls without a pause: until when, and its CPU time at the start.
+    /// While the thread spins: until when, and its `runtime` when it began to spin.
     pub(super) spin: Option<(Nanos, Nanos)>,
-    /// How long its CPU had been busy when the thread left it last.
+    /// How long its CPU had been busy, in total, when the thread last left the CPU.
     pub(super) left_at: Nanos,
 }
 
@@ -56,12 +58,12 @@ pub(super) enum TaskKind {
     Vector {
         queues: Vec<usize>,
         n: usize,
-        /// It polls again at this instant at the latest.
+        /// The thread polls again at this instant at the latest.
         until: Nanos,
-        /// Notified since it began the round.
+        /// A notification has come since the thread began its round over `queues`.
         notified: bool,
     },
-    /// Runs the softirqs that a CPU's interrupts have left over.
+    /// Runs the softirqs that a CPU's interrupts have left to it.
     Ksoftirqd,
     /// Computes for ever.
     Hog,
@@ -69,8 +71,8 @@ pub(super) enum TaskKind {
 
 impl Task {
     pub(super) fn new(cpu: usize, kind: TaskKind, state: TaskState, host: HostStack) -> Task {
-        // A kernel's interrupt threads are `SCHED_FIFO`; the one that Reap starts for a vector is a
-        // thread as any other.
+        // A kernel's interrupt threads are `SCHED_FIFO`; the thread that Reap starts for a vector
+        // has normal priority.
         let fifo = host == HostStack::Kernel && matches!(kind, TaskKind::Vector { .. });
         let share = SchedEntity { vruntime: Nanos::ZERO, fifo };
         Task {
@@ -99,15 +101,15 @@ impl Task {
         }
     }
 
-    /// A sleeping thread becomes ready. Returns until when it meant to sleep; `None`: it does not
-    /// sleep.
+    /// Makes a sleeping thread ready. Returns until when it would have slept. `None`: the thread
+    /// does not sleep, and nothing has changed.
     pub(super) fn wakes(&mut self) -> Option<Nanos> {
         let TaskState::Blocked(until) = self.state else { return None };
         self.state = TaskState::Ready;
         Some(until)
     }
 
-    /// Whether it sleeps, and its time-out has passed.
+    /// Whether the thread sleeps, and the time-out of its sleep has passed.
     pub(super) fn is_due(&self, now: Nanos) -> bool {
         matches!(self.state, TaskState::Blocked(until) if until <= now)
     }
@@ -141,8 +143,7 @@ impl World<'_> {
     pub(super) fn thread_level_step(&mut self, cpu: usize) -> Result<Option<Nanos>, SimError> {
         let Some(task) = self.cpus[cpu].current else { return Ok(None) };
         self.stop_spinning(task);
-        // CPU time of private steps, which other parties cannot distinguish from the step that
-        // follows.
+        // CPU time of private steps, which is added to the time of the step that follows them.
         let mut accrued = Nanos::ZERO;
         for _ in 0..STEPS_AT_ONCE {
             let progress = self.task_step(cpu, task, accrued)?;
@@ -172,8 +173,8 @@ impl World<'_> {
                     return Ok(None);
                 }
             }
-            // Only the step in which a thread asks its application may be taken ahead of time:
-            // nothing outside the thread depends on when it happens.
+            // Of the following steps only one that just calls the application may be taken before
+            // its time has come: nothing outside the thread depends on when it is taken.
             if accrued > Nanos::ZERO && !self.tasks[task].thread().is_some_and(Thread::is_private) {
                 return Ok(Some(accrued));
             }
@@ -182,8 +183,8 @@ impl World<'_> {
     }
 
     fn leave_cpu(&mut self, cpu: usize, task: TaskId) {
-        // How busy the CPU is in between decides whether the thread's caches are cold when it
-        // returns.
+        // How busy the CPU is in the meantime decides how much of its working set the thread must
+        // reload.
         self.tasks[task].left_at = self.cpus[cpu].busy();
         self.cpus[cpu].current = None;
     }
@@ -242,7 +243,7 @@ impl World<'_> {
                 Progress::Block(until)
             };
         };
-        // What has come until here is covered by the round that begins now.
+        // The round that begins now finds the entries of all notifications that have come so far.
         if *n == 0 && self.drains[queue].is_between_steps() {
             *notified = false;
         }
@@ -258,12 +259,12 @@ impl World<'_> {
         }
     }
 
-    /// Starts to poll without a pause. Returns the time of the spin, unless something ends it.
+    /// The thread starts to spin. Returns the time of the spin, which a completion may end earlier.
     fn spin(&mut self, task: TaskId, until: Nanos, accrued: Nanos) -> Nanos {
         let runtime = self.tasks[task].runtime;
         self.tasks[task].spin = Some((until, runtime));
         if let TaskKind::Job(thread) = &self.tasks[task].kind {
-            // So that a completion finds the threads whose spin it ends.
+            // A completion finds the threads whose spin it ends in this list.
             thread
                 .sw_queues
                 .iter()
@@ -271,7 +272,7 @@ impl World<'_> {
         }
         let cpu = self.tasks[task].cpu;
         if self.scenario.spin == Spin::Yields && !self.cpus[cpu].run_queue.is_empty() {
-            // Another thread is ready already: this one leaves the CPU after one poll and
+            // Another thread is ready: the spinning thread leaves the CPU after one poll, by
             // `sched_yield`.
             (self.cpus[cpu].resched, self.cpus[cpu].yields) = (true, true);
         }
@@ -290,7 +291,8 @@ impl World<'_> {
         }
     }
 
-    /// How long a thread that is back on the CPU goes on spinning, if it was.
+    /// For a thread that gets the CPU back: how long it continues to spin. `None`: it was not
+    /// spinning.
     pub(super) fn left_of_spin(&self, task: TaskId) -> Option<Nanos> {
         let (until, _) = self.tasks[task].spin?;
         let found =
@@ -306,7 +308,8 @@ impl World<'_> {
         })
     }
 
-    /// The controller may have posted entries: ends the spins of threads that poll its queues.
+    /// The controller may have posted entries: ends the spins of the threads whose queues have
+    /// entries.
     pub(super) fn end_spins(&mut self, device: usize) {
         for queue in self.devices[device].queues.clone() {
             if self.queues[queue].spinners.is_empty() || !self.queues[queue].pending() {
@@ -324,7 +327,7 @@ impl World<'_> {
     fn end_spin(&mut self, task: TaskId) {
         let cpu = self.tasks[task].cpu;
         if self.cpus[cpu].current != Some(task) {
-            // A preempted thread finds it when it runs again: [`World::left_of_spin`].
+            // A preempted thread finds the entry when it runs again: [`World::left_of_spin`].
             return;
         }
         self.account(cpu);
@@ -337,13 +340,14 @@ impl World<'_> {
         }
     }
 
-    /// Applies the effects of steps. Returns what that costs the CPU `from`, which took them.
+    /// Applies the effects of steps. Returns what that costs the CPU `from`, on which the steps
+    /// ran.
     #[inline]
     pub(super) fn apply(&mut self, from: Option<usize>) -> Result<Nanos, SimError> {
         if self.effects.is_empty() { Ok(Nanos::ZERO) } else { self.apply_all(from) }
     }
 
-    #[inline(never)] // Most steps have none.
+    #[inline(never)] // Most steps have no effects.
     fn apply_all(&mut self, from: Option<usize>) -> Result<Nanos, SimError> {
         let mut cost = Nanos::ZERO;
         let mut effects = std::mem::take(&mut self.effects);
@@ -369,8 +373,8 @@ impl World<'_> {
                 }
                 Effect::Reset(device) => {
                     if let Some((recovery, _)) = &mut self.devices[device].control.recovery {
-                        // Only a reset ends the uncertainty about a write that was given up, or an
-                        // ANA Change without end.
+                        // Only a reset makes sure that a write that was given up is no longer
+                        // executed, and only a reset ends an ANA Change that takes too long.
                         recovery.reset();
                     }
                     self.run_controller_task(device)?;
@@ -382,7 +386,7 @@ impl World<'_> {
         Ok(cost)
     }
 
-    /// Gives a completion to its thread, and wakes it if it waits for no more.
+    /// Gives a completion to its thread, and wakes the thread if it has all that it waits for.
     pub(super) fn deliver(
         &mut self,
         from: Option<usize>,
@@ -424,7 +428,7 @@ impl World<'_> {
         self.wake(from, task, Cause::Other)
     }
 
-    /// Has a queue polled although no notification announces its entries.
+    /// Has a queue polled, although no notification has come.
     pub(super) fn kick(&mut self, queue: usize) {
         if self.context != Context::Waiter {
             // An interrupt without a message: the handler, softirq or interrupt thread polls the
@@ -433,7 +437,8 @@ impl World<'_> {
                 (self.queues[queue].device, usize::from(self.queues[queue].vector.0));
             return self.message(device, vector);
         }
-        // Of a shared queue the notification's owner is enough; the others may compute.
+        // For a shared queue it is enough to wake the notification's owner; its other users may be
+        // computing.
         let owner = if self.queues[queue].shared { self.queues[queue].role.owner() } else { None };
         match owner {
             Some(owner) => self.poke(thread_of(owner)),
@@ -442,8 +447,8 @@ impl World<'_> {
         }
     }
 
-    /// A job's thread has finished. Others of its group may have to stop, and the next stage may
-    /// begin.
+    /// A thread has finished. With `exitall` the other threads of its group are stopped. If all
+    /// threads of the stage have finished, the next stage begins.
     fn finish(&mut self, task: TaskId) {
         self.tasks[task].state = TaskState::Finished;
         let Some(ended) = self.plan.threads.get(task).cloned() else { return };

@@ -201,7 +201,7 @@ fn any_machine() -> impl Strategy<Value = Scenario> {
 struct Sharing {
     path: InterruptPath,
     scheduler: Scheduler,
-    inside: Inside,
+    inside: DieLayout,
     spin: Spin,
     refill: u64,
 }
@@ -232,7 +232,8 @@ fn any_sharing() -> impl Strategy<Value = Sharing> {
                 rt_period: period,
                 ..Scheduler::default()
             };
-            let inside = inside.map_or(Inside::default(), |dies| Inside { dies, stripe: 4_096 });
+            let inside =
+                inside.map_or(DieLayout::default(), |dies| DieLayout { dies, stripe_unit: 4_096 });
             Sharing { path, scheduler, inside, spin, refill }
         },
     )

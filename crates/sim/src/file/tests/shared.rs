@@ -1,7 +1,7 @@
 //! The keys of shared resources: the interrupt path, a drive's dies, and CPUs with several threads.
 
 use super::*;
-use crate::{Inside, InterruptPath, Spin};
+use crate::{DieLayout, InterruptPath, Spin};
 
 const REST: &str = "[[device]]\nprofile = \"tlc\"\n[[job]]\noptions = {}\n";
 
@@ -56,7 +56,7 @@ inside = { dies = 64, stripe = \"16k\" }
     .devices;
     assert_eq!(
         [devices[0].inside, devices[1].inside],
-        [Inside { dies: 64, stripe: 16_384 }, Inside::default()]
+        [DieLayout { dies: 64, stripe_unit: 16_384 }, DieLayout::default()]
     );
 }
 

@@ -1,6 +1,6 @@
-//! How a thread waits: it spins, naps, or sleeps, and comes back. Sleeping takes the steps of
+//! How a thread waits: it spins, naps, or sleeps. Going to sleep takes the steps of
 //! `completion::SLEEP`, each at its own instant: arm, poll once more, block. An entry that is
-//! posted between two of them is either found by the poll or sends a message.
+//! posted between two of these steps is found by the poll, or sends a message.
 
 use completion::{Cause, Plan, StepResult, Woke, sleep_step};
 use units::Nanos;
@@ -11,7 +11,7 @@ use super::{Thread, ThreadStep};
 use crate::HostStack;
 
 impl Thread {
-    /// Plans to spin, no longer than the goal allows.
+    /// Plans to spin until `until`, or until the thread's deadline if that is earlier.
     pub(super) fn spin_until(&mut self, until: Nanos) {
         let until = until.min(self.deadline());
         for sw_queue in &mut self.sw_queues {
@@ -38,7 +38,8 @@ impl Thread {
             if cx.queues[sw_queue.queue].pending() {
                 sw_queue.waiter.found_something();
             }
-            // It polled all the time, so what it finds now was posted just now.
+            // The thread has polled without a pause, so an entry that it finds now was posted just
+            // now.
             sw_queue.slept = false;
         }
         self.next_step = ThreadStep::Decide;
@@ -61,7 +62,7 @@ impl Thread {
         match sleep_step(cx.ablation, step, self.sw_queues.iter_mut(), arm, look) {
             StepResult::Armed(armed) => Progress::Busy(Nanos(library.arm.0 * armed)),
             StepResult::Empty(looked) => Progress::Busy(Nanos(library.look.0 * looked)),
-            // Awake again: masked, as in every mode that polls.
+            // The thread stays awake, so the queues are masked again.
             StepResult::Found(looked) => {
                 self.next_step = ThreadStep::Decide;
                 Progress::Busy(Nanos(library.look.0 * looked) + self.mask_all(cx))
@@ -75,7 +76,8 @@ impl Thread {
                 Progress::Busy(self.app.think)
             }
             StepResult::Block if self.was_posted_to(cx) => {
-                // Another round, while the notification stays outstanding.
+                // The thread polls another round. The notification stays outstanding, so that
+                // posted messages signal nothing.
                 self.next_step = ThreadStep::Decide;
                 Progress::Busy(cx.costs.library.look)
             }
@@ -97,7 +99,7 @@ impl Thread {
                 }
                 // A sleep without a time-out sets no timer.
                 let timer = if until < Nanos::MAX { cx.costs.thread.timer } else { Nanos::ZERO };
-                // In the kernel host the thread is in the system call already.
+                // In the kernel host the thread is already in the system call.
                 let call =
                     if cx.host == HostStack::User { cx.costs.thread.syscall } else { Nanos::ZERO };
                 Progress::Busy(if self.would_not_block(cx) {
@@ -142,16 +144,16 @@ impl Thread {
     #[inline(never)]
     pub(super) fn woken(&mut self, cx: &mut StepContext, cause: Cause, due: Nanos) -> Progress {
         let late = if cause == Cause::Timer { cx.now - due } else { Nanos::ZERO };
-        // Two software queues may share a hardware queue: each records its signals before one reads
-        // them.
+        // Two software queues may share a hardware queue: all of them record whether it has
+        // signalled, before one of them reads the signal.
         for sw_queue in &mut self.sw_queues {
-            sw_queue.called = sw_queue.is_signalled(&cx.queues[sw_queue.queue]);
+            sw_queue.signalled = sw_queue.is_signalled(&cx.queues[sw_queue.queue]);
         }
         for sw_queue in &mut self.sw_queues {
             sw_queue.slept = true;
             let queue = &cx.queues[sw_queue.queue];
-            let own = if sw_queue.called { Woke::NOTIFIED } else { Woke { cause, late } };
-            if sw_queue.called {
+            let woke = if sw_queue.signalled { Woke::NOTIFIED } else { Woke { cause, late } };
+            if sw_queue.signalled {
                 queue.take_signals();
             }
             let in_flight = sw_queue.in_flight(queue);
@@ -159,7 +161,7 @@ impl Thread {
             waiter.wakes(&bound);
             // Policies record wake-ups only while they wait for commands.
             if in_flight > 0 {
-                waiter.woken(own);
+                waiter.woken(woke);
             }
         }
         let cost = self.mask_all(cx);
@@ -174,14 +176,14 @@ impl Thread {
         self.leaving = false;
         let woken = self.woken(cx, Cause::Other, Nanos::MAX);
         for sw_queue in &mut self.sw_queues {
-            // After time away the cycle is the time that the application computed.
+            // The policy's cycle is then the time that the application computed.
             sw_queue.waiter.seen.cycle = Some(cx.now - since);
         }
         woken
     }
 
-    /// Masks the queues that it polls by itself, unless the policy keeps them armed. Where others
-    /// reap, the notifications are theirs. Returns the cost.
+    /// Masks the thread's queues, unless their policies keep them armed. Does nothing if drains
+    /// reap for the thread: the notifications are theirs. Returns the cost.
     pub(super) fn mask_all(&mut self, cx: &StepContext) -> Nanos {
         if cx.context != Context::Waiter {
             return Nanos::ZERO;

@@ -18,7 +18,8 @@ impl Thread {
             .is_none_or(|goal| self.app.finished.len() >= goal.min as usize || now >= goal.until)
     }
 
-    /// Posts waiting commands, else hands over completions, else gets the generator's next I/O.
+    /// The first that applies: posts waiting commands, hands over completions, or gets the
+    /// generator's next I/O.
     #[inline(never)]
     pub(super) fn load(&mut self, cx: &mut StepContext) -> Result<Progress, SimError> {
         if self.app.can_post() {
@@ -33,8 +34,8 @@ impl Thread {
             return Ok(self.enter(cx));
         }
         let next = self.app.generator.next(cx.now);
-        // I/Os of the ramp are not measured, and the totals of CPUs and devices cannot tell them
-        // apart.
+        // I/Os of the ramp are not measured. The totals of CPUs and devices include them, so these
+        // totals are subtracted.
         if !self.app.measured
             && self.app.generator.measured_since().is_some()
             && !matches!(next, Next::Done)
@@ -48,7 +49,7 @@ impl Thread {
                 self.app.commit_pending = true;
                 Ok(self.enter(cx))
             }
-            // It waits for a free slot; other I/Os may become due in that time.
+            // The generator waits for a free slot; I/Os may become due in that time.
             Next::Reap { min } => {
                 let max = self.app.generator.complete_max().max(min);
                 let next_due = self.app.generator.next_due();
@@ -71,36 +72,35 @@ impl Thread {
         self.in_call = true;
         let engine = self.engine_costs(cx);
         let block = &cx.costs.block;
-        // The block layer's work is paid here, for the whole batch, before the first command is
+        // The block layer's work for the whole batch is charged here, before the first command is
         // posted.
         let each = (engine.submit + block.submit).0 * self.app.waiting as u64;
-        // After a long pause code and pages have left the caches.
-        let (again, memory) = if cold {
+        // After a long pause, code and page structures are no longer in the caches.
+        let (reload, memory) = if cold {
             (cx.costs.thread.cold, cx.costs.memory.line_memory)
         } else {
             (Nanos::ZERO, Nanos::ZERO)
         };
         let pages = (block.page + memory).0 * std::mem::take(&mut self.app.pages);
         Progress::Private(
-            cx.costs.thread.syscall + engine.submit_call + again + Nanos(each + pages),
+            cx.costs.thread.syscall + engine.submit_call + reload + Nanos(each + pages),
         )
     }
 
-    /// Hands over at most as many completions as the application takes at once. It computes for
-    /// each.
-    fn hand_over(&mut self, cx: &mut StepContext, most: u32) -> Progress {
-        let n = self.app.finished.len().min(most as usize);
+    /// Hands at most `max` completions to the application, which computes for each.
+    fn hand_over(&mut self, cx: &mut StepContext, max: u32) -> Progress {
+        let n = self.app.finished.len().min(max as usize);
         self.app.update_cache_state(cx);
         let mut counting = Nanos::ZERO;
         for (io, result) in self.app.finished.drain(..n) {
             match result {
-                // A Flush is not counted as an I/O in any figure of a job.
+                // No result of a job counts a Flush as an I/O.
                 Ok(()) => self.counts.completed += u64::from(io.op != Op::Flush),
                 Err(RequestError::Status(_) | RequestError::NoPath) => self.counts.failed += 1,
                 Err(RequestError::Cancelled) => self.counts.lost += 1,
             }
-            if let Some(study) = &mut self.app.study {
-                counting += study.end(&io, cx);
+            if let Some(choice_only) = &mut self.app.choice_only {
+                counting += choice_only.end(&io, cx);
             }
             let (requests, generator) = (&self.app.requests, &mut self.app.generator);
             let result = result.map_err(|_| ErrorCode::EIO);
@@ -108,7 +108,7 @@ impl Thread {
                 .with_buffer(&io, |buffer| generator.completed(io.slot, cx.now, result, buffer));
         }
         counting += self.pay_for_paths();
-        // The system call returns to the application.
+        // The application runs, so the thread is no longer in the system call.
         self.in_call = false;
         let work = Nanos(self.app.work.0 * n as u64);
         self.counts.application += work;
@@ -129,12 +129,12 @@ impl Thread {
             app.requests.with_buffer(&io, |buffer| app.generator.fill(&io, buffer));
         }
         let mut chosen = Nanos::ZERO;
-        if let Some(study) = &mut app.study {
-            let (choosing, counting) = study.send(&io, cx, app.cold);
+        if let Some(choice_only) = &mut app.choice_only {
+            let (choosing, counting) = choice_only.send(&io, cx, app.cold);
             self.counts.choosing += choosing;
             chosen = choosing + counting;
         }
-        // Without multipath the device is the target's.
+        // Without multipath the request goes to its target's device.
         let parts = match app
             .multipath
             .as_mut()
@@ -156,7 +156,8 @@ impl Thread {
         Ok(Progress::Private(chosen + Nanos(cost.0 * parts as u64)))
     }
 
-    /// The cost of choosing paths and counting requests since the last call.
+    /// Returns the cost of choosing paths and counting requests since the last call, and records
+    /// the cost of choosing.
     fn pay_for_paths(&mut self) -> Nanos {
         let (choosing, counting) =
             self.app.multipath.as_mut().map(MultipathRequests::take_costs).unwrap_or_default();
@@ -193,25 +194,25 @@ impl Thread {
         self.app.run_multipath(cx)
     }
 
-    /// Waits. In the kernel host this is a system call, unless that of the submission waits too, or
-    /// the completion ring has enough.
+    /// Waits. In the kernel host this is a system call, unless the system call that submitted waits
+    /// too, or the completion ring has enough completions.
     fn wait(&mut self, cx: &StepContext, goal: WaitGoal) -> Progress {
         self.wait_for(goal);
-        let ring = self.engine != Engine::Libaio && (self.in_call || self.reached(cx.now));
-        if cx.host == HostStack::User || ring {
+        let no_call = self.engine != Engine::Libaio && (self.in_call || self.reached(cx.now));
+        if cx.host == HostStack::User || no_call {
             return Progress::Private(Nanos::ZERO);
         }
         Progress::Private(cx.costs.thread.syscall + self.engine_costs(cx).wait_call)
     }
 
-    /// Waits for the goal. With a think time the application computes before it comes back.
+    /// Waits for the goal. With a think time the thread leaves instead of blocking.
     pub(super) fn wait_for(&mut self, goal: WaitGoal) {
         self.goal = Some(goal);
         self.leaving = self.app.think > Nanos::ZERO;
         self.next_step = ThreadStep::Decide;
     }
 
-    /// Ends requests whose last part has completed, and posts parts again that may be retried.
+    /// Ends the requests whose last part has completed, and queues the parts that are retried.
     pub(super) fn sort(
         &mut self,
         cx: &mut StepContext,
@@ -223,7 +224,7 @@ impl Thread {
             let target = self.app.requests.target(token);
             let sw_queue = self.app.sw_queue_of(token);
             let own = &mut self.sw_queues[sw_queue];
-            // Counted by software queue, because threads may share the hardware queue.
+            // In flight is counted by software queue, because threads may share the hardware queue.
             own.mine = own.mine.saturating_sub(1);
             let queue = own.queue;
             if completed.status.is_success() {
@@ -247,7 +248,8 @@ impl Thread {
         self.app.run_multipath(cx)
     }
 
-    /// A reset has cancelled a command: it is posted again, goes to another path, or fails.
+    /// A reset has cancelled a command: queues it for a retry, gives it to another path, or fails
+    /// it.
     pub(crate) fn cancelled(
         &mut self,
         word: u64,

@@ -381,7 +381,7 @@ fn latencies_are_of_all_threads() {
     let closed = workload::Job { iodepth: 64, ..lasting(0, 20) };
     let mut scenario = Scenario::new(Mode::POLL, Profile::optane(), closed.clone());
     let paced = workload::Job {
-        rate: workload::PerOp::both(Some(workload::Rate::Iops(1_000))),
+        rate: workload::PerOp::all(Some(workload::Rate::Iops(1_000))),
         iodepth: 1,
         ..closed
     };

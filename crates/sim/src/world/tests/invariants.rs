@@ -318,7 +318,7 @@ fn data_survive_splitting_and_switching() {
         let mut job = closed_loop(16, 100);
         job.pattern.direction = workload::Direction::Write;
         (job.verify, job.random_map) = (Some(verify.clone()), true);
-        job.block = workload::PerOp::both(workload::BlockSizes::fixed(64 << 10));
+        job.block = workload::PerOp::all(workload::BlockSizes::fixed(64 << 10));
         let mut scenario = Scenario::new(mode, Profile::optane(), job);
         let config = &mut scenario.devices[0].config;
         (config.max_transfer, config.boundary) = (16 << 10, 24 << 10);
@@ -357,7 +357,7 @@ fn inconsistent_scenario_is_refused() {
         changed(|s| s.jobs[0].job = closed_loop(0, 10)),
         changed(|s| s.jobs[0].job = closed_loop(1 << 20, 10)),
         changed(|s| {
-            s.jobs[0].job.block = workload::PerOp::both(workload::BlockSizes::fixed(2 << 20))
+            s.jobs[0].job.block = workload::PerOp::all(workload::BlockSizes::fixed(2 << 20))
         }),
         changed(|s| s.machine.cpus = 257),
         changed(|s| s.machine.nodes = 2),

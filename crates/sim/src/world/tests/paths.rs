@@ -79,7 +79,7 @@ fn any_paths() -> impl Strategy<Value = Scenario> {
             (job.size, job.offset_increment) = (Some(Amount::Bytes(REGION)), Amount::Bytes(REGION));
             job.verify = Some(workload::Verify { fatal: true, ..workload::Verify::default() });
             // Slow enough for events to happen in flight.
-            job.rate = workload::PerOp::both(Some(workload::Rate::Iops(10_000)));
+            job.rate = workload::PerOp::all(Some(workload::Rate::Iops(10_000)));
             let multipath = Multipath::over(paths as u8, policy);
             let keep_alive = Nanos::from_millis(u64::from(keep_alive) * 100);
             spec.paths = Some(Multipath { keep_alive, ..multipath });
@@ -202,7 +202,7 @@ fn verification_finds_ghost_writes() {
     job.pattern.direction = workload::Direction::Write;
     (job.random_map, job.number_ios, job.io_size, job.loops) = (true, None, None, 100);
     (job.size, job.rate) =
-        (Some(Amount::Bytes(REGION)), workload::PerOp::both(Some(workload::Rate::Iops(10_000))));
+        (Some(Amount::Bytes(REGION)), workload::PerOp::all(Some(workload::Rate::Iops(10_000))));
     job.verify = Some(workload::Verify { fatal: true, ..workload::Verify::default() });
     let at = |release: u64| {
         format!(

@@ -20,18 +20,18 @@ fn read(lba: u64) -> Sqe {
     io::read(Nsid(1), Lba(lba), 8, NO_DATA, io::Flags::NONE)
 }
 
-fn limits(inside: Inside) -> Rc<DieTimes> {
+fn limits(inside: DieLayout) -> Rc<DieTimes> {
     DieTimes::new(inside, &flat(), 512, 1).expect("something is shared")
 }
 
 #[test]
 fn independent_drive_has_no_limits() {
-    assert!(DieTimes::new(Inside::default(), &flat(), 512, 1).is_none());
+    assert!(DieTimes::new(DieLayout::default(), &flat(), 512, 1).is_none());
 }
 
 #[test]
 fn commands_queue_per_die() {
-    let inside = Inside { dies: 4, stripe: 4_096 };
+    let inside = DieLayout { dies: 4, stripe_unit: 4_096 };
     let limits = limits(inside);
     let took = |lba| limits.time(&read(lba)).0;
     // Blocks 0 and 32 are on the same of four dies of 4 KiB.
@@ -45,9 +45,9 @@ fn commands_queue_per_die() {
 
 #[test]
 fn impossible_limits_are_refused() {
-    let told = |inside: Inside| inside.check("disk").unwrap_err().to_string();
-    assert!(told(Inside { dies: 4, stripe: 0 }).contains("stripe"));
-    assert!(told(Inside { dies: u32::MAX, stripe: 1 }).contains("65536"));
+    let told = |inside: DieLayout| inside.check("disk").unwrap_err().to_string();
+    assert!(told(DieLayout { dies: 4, stripe_unit: 0 }).contains("stripe"));
+    assert!(told(DieLayout { dies: u32::MAX, stripe_unit: 1 }).contains("65536"));
 }
 
 fn run(job: Job, change: impl Fn(&mut Scenario)) -> Outcome {
@@ -61,7 +61,9 @@ fn run(job: Job, change: impl Fn(&mut Scenario)) -> Outcome {
 #[test]
 fn random_reads_collide_on_dies() {
     let at = |depth, dies| {
-        run(closed_loop(depth, 4_000), |s| s.devices[0].inside = Inside { dies, stripe: 4_096 })
+        run(closed_loop(depth, 4_000), |s| {
+            s.devices[0].inside = DieLayout { dies, stripe_unit: 4_096 }
+        })
     };
     let (alone, half, all) = (at(1, 32), at(16, 32), at(128, 32));
     let (free, channels) =

@@ -138,16 +138,13 @@ fn commands_of_the_library_are_refused() {
     let said = device.admin_command(&of(opcode::ABORT), &mut []).unwrap_err().to_string();
     assert_eq!(
         said,
-        "admin command 08h is not passed on: the library aborts commands itself, by the time-out that the device was opened with"
+        "admin command 08h is not sent: the library aborts commands itself, after the time-out that the device was opened with"
     );
     let said = device
         .admin_command(&about(cns::CONTROLLER, 0).to_sqe(), &mut [0; 512])
         .unwrap_err()
         .to_string();
-    assert_eq!(
-        said,
-        "admin command 06h is not passed on: it transfers 4096 bytes, and 512 were given"
-    );
+    assert_eq!(said, "admin command 06h is not sent: it transfers 4096 bytes, and 512 were given");
     // The device works as before.
     let queue = device.queue().unwrap();
     let buf = queue.buffer(4096).unwrap();

@@ -1,4 +1,4 @@
-//! Admin and I/O commands that the caller builds: which ones are sent, and how much data they may
+//! Admin and I/O commands that a caller builds: which ones are sent, and how much data they may
 //! have.
 
 use hw::DmaBuf;
@@ -10,27 +10,27 @@ use crate::error::AdminError;
 use crate::namespace::Namespace;
 use crate::transport::MAX_TRANSFER;
 
-/// Most bytes of an admin command's data: one page, so that PRP entry 1 is enough.
-pub(crate) const MOST_DATA: usize = 4096;
+/// Maximum number of bytes of an admin command's data: one page, so that PRP entry 1 is enough.
+pub(crate) const MAX_DATA: usize = 4096;
 
-/// The admin command as it is sent. The library sets identifier, flags and data pointer.
+/// Checks an admin command with `data` bytes of data, and returns the command as it is sent,
+/// without identifier, flags and data pointer, which the library sets.
 pub(crate) fn checked(command: &Sqe, data: usize) -> Result<Sqe, AdminError> {
     let &Sqe { opcode, nsid, cdw2, mut cdw10, cdw11, cdw12, cdw13, cdw14, cdw15, .. } = command;
     let refused = |why: String| Err(AdminError::Refused { opcode, why });
     if let Some(why) = library_owned(command) {
         return refused(why.to_owned());
     }
-    if data > MOST_DATA {
+    if data > MAX_DATA {
         return refused(format!(
-            "it has {data} bytes of data, and may have {MOST_DATA}; read a log page in parts"
+            "it has {data} bytes of data, and may have at most {MAX_DATA}; read a log page in parts"
         ));
     }
-    // Opcode bits 1:0 tell the direction of the data (Base §4.1); how much it is depends on the
-    // command.
+    // Opcode bits 1:0 are the direction of the data (Base §4.1); the length depends on the command.
     match opcode {
         _ if opcode & 3 == 0 && data > 0 => {
             return refused(format!(
-                "its opcode ends in 00b, so it transfers none of {data} bytes"
+                "its opcode ends in 00b, so it transfers no data, and {data} bytes were given; pass an empty slice"
             ));
         }
         opcode::admin::IDENTIFY if data != Identify::LEN => {
@@ -40,7 +40,7 @@ pub(crate) fn checked(command: &Sqe, data: usize) -> Result<Sqe, AdminError> {
             let GetLogPage { len, .. } = GetLogPage::from_sqe(command);
             if len != data as u64 {
                 return refused(format!(
-                    "it requests {len} bytes (NUMD), but its data have {data} bytes"
+                    "it requests {len} bytes (NUMD), and {data} bytes were given; they have to be equal"
                 ));
             }
             // RAE (Retain Asynchronous Event): reading the page must not clear an event that the
@@ -60,17 +60,17 @@ fn library_owned(command: &Sqe) -> Option<&'static str> {
         | opcode::admin::CREATE_SQ
         | opcode::admin::DELETE_CQ
         | opcode::admin::CREATE_CQ => {
-            "the library creates and deletes the controller's queues; open the device with the queues that it is to have"
+            "the library creates and deletes the controller's queues; set their number when opening the device (`OpenOptions::hardware_queues`)"
         }
         opcode::admin::ABORT => {
-            "the library aborts commands itself, by the time-out that the device was opened with"
+            "the library aborts commands itself, after the time-out that the device was opened with"
         }
         opcode::admin::ASYNC_EVENT_REQUEST => {
-            "the library waits for asynchronous events; `Device::events` has them"
+            "the library waits for asynchronous events; `Device::events` returns them"
         }
         opcode::admin::KEEP_ALIVE => "the library sends Keep Alive itself",
         opcode::admin::DOORBELL_BUFFER_CONFIG => {
-            "the library says where doorbells are; `shadow=` of the device's URI has them in memory"
+            "the library decides where doorbells are; `shadow=` of the URI that `reap serve` serves puts them in memory"
         }
         opcode::admin::CONTROLLER_DATA_QUEUE
         | opcode::admin::MIGRATION_SEND
@@ -86,7 +86,7 @@ fn library_owned(command: &Sqe) -> Option<&'static str> {
         opcode::admin::NAMESPACE_MANAGEMENT | opcode::admin::NAMESPACE_ATTACHMENT => IN_USE,
         opcode::admin::SET_FEATURES => match command.cdw10 as u8 {
             fid::NUMBER_OF_QUEUES => {
-                "the library sets the number of queues; open the device with those that it is to have"
+                "the library sets the number of queues; set it when opening the device (`OpenOptions::hardware_queues`)"
             }
             fid::INTERRUPT_COALESCING | fid::VECTOR_CONFIG => {
                 "completion modes set interrupt coalescing; choose one by `Device::set_mode`"
@@ -104,12 +104,12 @@ fn library_owned(command: &Sqe) -> Option<&'static str> {
     })
 }
 
-/// Checks that an I/O command may be sent with this buffer. `namespace`: the one that it names, if
-/// the library uses it; `sgls`: the buffer is described by an SGL, so the controller knows its
-/// length and stays within it.
+/// Checks that an I/O command may be sent with this buffer. `namespace`: the command's namespace,
+/// if it is one of the device's. `sgls`: the buffer is described by an SGL, so the controller knows
+/// the buffer's length and stays within it.
 ///
 /// # Errors
-/// Why it is refused.
+/// Why the command is refused.
 pub(crate) fn check_io(
     command: &Sqe,
     buf: Option<&DmaBuf>,
@@ -121,7 +121,7 @@ pub(crate) fn check_io(
         return Err("the library sets up the connection");
     }
     if bytes > MAX_TRANSFER.into() {
-        return Err("its buffer is larger than 1 MiB, which is the most of one command");
+        return Err("its buffer is larger than 1 MiB, the maximum of one command");
     }
     if command.opcode & 3 == 0 {
         return if bytes == 0 {
@@ -145,13 +145,14 @@ pub(crate) fn check_io(
             Err("it transfers more than its buffer has room for")
         }
         Some(_) => Ok(()),
-        // Unknown length. Reading past the buffer does no harm; with an SGL the controller stops at
-        // its end.
+        // The length is unknown. If the controller only reads, reading past the buffer does no
+        // harm; with an SGL the controller stops at the buffer's end.
         None if command.opcode & 2 == 0 || sgls => Ok(()),
-        // With PRPs, a page that begins at a page boundary is all that PRP 1 can name.
+        // Without SGLs, PRP entry 1 names one page at most, so the controller cannot write beyond a
+        // buffer that is a whole page.
         None if buf.is_some_and(|buf| buf.len() == PAGE && buf.addr() % PAGE as u64 == 0) => Ok(()),
         None => Err(
-            "it is not known how much it transfers; give it a buffer of 4096 bytes at a page's start",
+            "it is not known how much it transfers; pass a buffer of 4096 bytes that begins at a page boundary",
         ),
     }
 }
@@ -160,7 +161,7 @@ pub(crate) fn check_io(
 const PAGE: usize = 4096;
 
 /// The refusal of commands that change namespaces or firmware.
-const IN_USE: &str = "blocks, namespaces or firmware would change while they are in use; close the device, and let nvme-cli do it by the kernel's driver";
+const IN_USE: &str = "it would change blocks, namespaces or firmware while they are in use; close the device, and use nvme-cli with the kernel's driver";
 
 #[cfg(test)]
 mod tests {

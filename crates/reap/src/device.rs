@@ -317,7 +317,7 @@ impl Device {
     /// See [`AdminError`].
     pub fn log_page(&self, what: &GetLogPage, data: &mut [u8]) -> Result<(), AdminError> {
         // A length that the command cannot express is refused by [`Device::admin_command`].
-        let len = (data.len().min(admin::MOST_DATA) as u64).next_multiple_of(4).max(4);
+        let len = (data.len().min(admin::MAX_DATA) as u64).next_multiple_of(4).max(4);
         self.admin_command(&GetLogPage { len, ..*what }.to_sqe(), data).map(drop)
     }
 

@@ -1,5 +1,5 @@
-//! Error types, with a variant for each thing that a caller can do about it. Texts say what is
-//! wrong and what to do.
+//! Error types. There is a variant for each different thing that a caller can do about an error.
+//! The texts say what is wrong and what to do.
 
 use std::io;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ pub enum OpenError {
     /// The URI does not parse.
     #[error(transparent)]
     Uri(#[from] UriError),
-    /// The file of `file:` cannot be used.
+    /// The file of `file:`, which holds an embedded controller's data, cannot be used.
     #[error("media file {}: {what}", path.display())]
     Media {
         /// The file.
@@ -83,12 +83,12 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
-    /// The process that this one was forked from has opened devices.
+    /// This process was forked from a process that has opened devices.
     #[error(
         "the process that this one was forked from has opened devices, whose threads exist only there; exec another program to open devices here"
     )]
     Forked,
-    /// The controller did not come up.
+    /// The controller could not be brought up.
     #[error("the controller did not come up: {0}")]
     Bringup(#[from] driver::BringupError),
     /// The options, or the parameters of the URI, cannot be used.
@@ -107,10 +107,11 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// From an allocation that failed in a pool of `bytes` bytes, for `queues` queue pairs.
+    /// The error for an allocation that failed in a pool of `bytes` bytes, for `queues` queue
+    /// pairs.
     pub(crate) fn from_alloc(error: hw::AllocError, bytes: u64, queues: usize) -> OpenError {
         match error {
-            // The only error that other options can avoid.
+            // Of these errors, only this one can be avoided by other options.
             hw::AllocError::Full { .. } => OpenError::PoolTooSmall { bytes, queues },
             hw::AllocError::Pin(error) => OpenError::Pin(error),
             hw::AllocError::Forked => OpenError::Forked,
@@ -125,12 +126,12 @@ pub enum OptionsError {
     /// The device does not support the mode.
     #[error(transparent)]
     Mode(#[from] UnsupportedMode),
-    /// A time-out of 0.
+    /// The time-out is 0.
     #[error(
         "with a time-out of 0 every command would time out at once; set `timeout` to some seconds"
     )]
     NoTimeout,
-    /// Zero queues, or too many.
+    /// The number of queues is 0 or too large.
     #[error(transparent)]
     Queues(#[from] driver::MapError),
     /// More software queues than can share a hardware queue.
@@ -138,21 +139,19 @@ pub enum OptionsError {
     Shared {
         /// The number on one hardware queue.
         queues: usize,
-        /// The most.
+        /// The maximum.
         most: usize,
     },
-    /// A parameter that only `reap serve` uses.
-    #[error("`{0}` concerns clients of `reap serve` only; leave it out")]
+    /// A parameter that has an effect with `reap serve` only.
+    #[error("`{0}` has an effect only with `reap serve`; leave it out")]
     ServerOnly(&'static str),
-    /// A parameter that only a host in this process uses.
-    #[error(
-        "`{0}` concerns a host in this process only, not a client of `reap serve`; leave it out"
-    )]
+    /// A parameter that has no effect with `reap serve`.
+    #[error("`{0}` has no effect with `reap serve`; leave it out")]
     HostOnly(&'static str),
     /// The parameter concerns controllers on PCIe, and the device is served over NVMe/TCP.
-    #[error("`{0}` concerns controllers on a bus, not NVMe/TCP; leave it out")]
+    #[error("`{0}` has no effect over NVMe/TCP, only on PCIe; leave it out")]
     BusOnly(&'static str),
-    /// A path leads to another namespace than the others, or the controllers cannot be of one
+    /// The paths do not lead to the same namespace, or their controllers cannot be of one
     /// subsystem.
     #[error("{0}")]
     Paths(String),
@@ -168,15 +167,15 @@ pub enum TargetFault {
     /// The running kernel lacks what the transport needs, or denies it to this process.
     #[error("it cannot be driven through this kernel: {0}")]
     Kernel(String),
-    /// There is no such file, no device behind the node, or it holds no bytes. `size=` lays out a
-    /// file; a device must be attached.
+    /// There is no such file, there is no device behind the device node, or the size is 0. `size=`
+    /// creates a file; a device must be attached.
     #[error("{0}")]
     NotFound(String),
-    /// No user and no option can use it: a directory, or a controller or format that the driver
-    /// does not support.
+    /// It cannot be used by any user or with any option: it is a directory, or a controller or
+    /// format that the driver does not support.
     #[error("{0}")]
     Unusable(String),
-    /// This user lacks the permission.
+    /// This user lacks a permission.
     #[error("{what}")]
     Permission {
         /// What is not permitted, and what would permit it.
@@ -187,18 +186,19 @@ pub enum TargetFault {
     /// The device or the file system is read-only.
     #[error("{0} is read-only; open it with `readonly=yes`")]
     ReadOnly(&'static str),
-    /// It is mounted, used as swap, locked, or open elsewhere; its users are named as far as the
-    /// system shows them.
+    /// It is mounted, used as swap, locked, or open in another process. The text names the users
+    /// that the system shows.
     #[error("{0}")]
     InUse(String),
-    /// A parameter of the URI does not fit the target: `size=`, `lba=`, `buffered=` or `readonly=`.
+    /// A parameter of the URI is not possible for this file or device: `size=`, `lba=`, `buffered=`
+    /// or `readonly=`.
     #[error("{0}")]
     Parameter(String),
-    /// No room for the file that `size=` asks for, or it exceeds a limit.
+    /// There is no space for a file of `size=` bytes, or that size exceeds a limit.
     #[error("{0}")]
     NoSpace(String),
     /// The path was replaced while it was being opened; opening it again may work.
-    #[error("it was replaced by something else while it was being opened; open it again")]
+    #[error("another file replaced it while it was being opened; open it again")]
     Replaced,
     /// A system call failed.
     #[error("cannot {what}: {source}")]
@@ -214,27 +214,27 @@ pub enum TargetFault {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum VfioUserError {
-    /// No server listens there now; one may start later.
+    /// No server listens on the socket now.
     #[error("{0}")]
     NotFound(&'static str),
-    /// Not a socket, not a vfio-user server of a version that Reap speaks, or not an NVMe
+    /// It is not a socket, not a vfio-user server of a version that Reap supports, or not an NVMe
     /// controller.
     #[error("{0}")]
     Unusable(String),
     /// This user may not connect.
     #[error(
-        "this user may not connect to it; get write permission on the socket, or run as the server's user"
+        "this user may not connect to the socket; get write permission on it, or run as the server's user"
     )]
     Permission,
     /// The server closed the connection before it sent anything.
     #[error(
-        "the server closes the connection at once: it has another client, or is not a vfio-user server; end the other client, or read the server's log"
+        "the server closes the connection at once: it has another client, or is not a vfio-user server; close the other client, or read the server's log"
     )]
     Busy,
     /// The device lacks something that Reap needs.
     #[error("it cannot be driven: {0}")]
     Unsupported(String),
-    /// The server refuses, violates the protocol, does not answer, or is gone.
+    /// The server refuses a request, violates the protocol, does not respond, or is gone.
     #[error("cannot {what}: {source}; read the server's log, and restart the server if it hangs")]
     Server {
         /// What was attempted.
@@ -267,15 +267,15 @@ pub enum TcpError {
     /// The target closed the connection.
     #[error("the target closes the connection; read its log")]
     Closed,
-    /// It does not answer.
+    /// The target does not respond.
     #[error("no answer from the target; is it an NVMe/TCP target?")]
     NoAnswer,
-    /// It does not agree to the digests that were asked for.
+    /// The target does not agree to the digests that the URI requests.
     #[error(
-        "the target has not the digests that were asked for; leave `hdr_digest` or `data_digest` out"
+        "the target does not support the digests that the URI requests; leave `hdr_digest` or `data_digest` out"
     )]
     Digests,
-    /// Connect was refused.
+    /// The target has refused the Connect command.
     #[error("Connect was refused: {0}")]
     Refused(String),
     /// The target wants the host to authenticate.
@@ -287,7 +287,7 @@ pub enum TcpError {
 }
 
 impl OpenError {
-    /// Whether there is no target, or it does not answer. Later it may.
+    /// Whether there is no target, or it does not respond, so that a later attempt may succeed.
     pub(crate) fn is_unreachable(&self) -> bool {
         use TcpError::{Closed, Connect, NoAnswer, Resolve};
         let OpenError::Tcp { fault, .. } = self else { return false };
@@ -301,13 +301,13 @@ impl OpenError {
 pub enum QueueError {
     /// Every software queue is in use.
     #[error(
-        "all {queues} queues of the device are in use; drop one, or open the device with more (`OpenOptions::software_queues`), which share its hardware queues"
+        "all {queues} queues of the device are in use; drop one, or open the device with more (`OpenOptions::software_queues`)"
     )]
     AllTaken {
-        /// How many there are.
+        /// The number of software queues.
         queues: usize,
     },
-    /// The kernel refuses an io_uring.
+    /// The kernel refuses to create an io_uring.
     #[error("cannot make a queue: {0}")]
     Ring(String),
     /// The device does not support the mode.
@@ -328,38 +328,38 @@ pub enum QueueError {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AdminError {
-    /// It would change what the library relies on, or its data has the wrong length. It was not
-    /// sent.
-    #[error("admin command {opcode:02x}h is not passed on: {why}")]
+    /// The command was not sent: it would change what the library relies on, or its data has the
+    /// wrong length.
+    #[error("admin command {opcode:02x}h is not sent: {why}")]
     Refused {
         /// Its opcode.
         opcode: u8,
         /// What is wrong, and what to do instead.
         why: String,
     },
-    /// The controller completed it with an error status.
-    #[error("the controller answered: {0}")]
+    /// The controller completed the command with an error status.
+    #[error("the controller returned: {0}")]
     Status(Status),
     /// The controller was reset before it completed the command.
     #[error(
-        "the controller was reset before it completed the command, and may have carried it out; send it again"
+        "the controller was reset before it completed the command, and may have executed it; send it again"
     )]
     Reset,
     /// The controller has failed, or is being closed.
     #[error(
-        "the controller does not answer any more: it failed, or its device is being closed; open the device again"
+        "the controller does not respond any more: it failed, or its device is being closed; open the device again"
     )]
     Gone,
-    /// No completion within this time, although the controller did not fail.
-    #[error("the controller has not answered within {0:?}")]
+    /// The command has not completed within this time, although the controller did not fail.
+    #[error("the controller has not completed the command within {0:?}")]
     NoAnswer(std::time::Duration),
     /// A file or block device takes no NVMe commands.
     #[error(
         "{0} takes no NVMe commands; a namespace's character device does, such as `kernel:/dev/ng0n1`"
     )]
     NoController(String),
-    /// The kernel does not pass it on.
-    #[error("the kernel does not pass the admin command on: {0}")]
+    /// The kernel does not pass the command to the controller.
+    #[error("the kernel does not pass the admin command to the controller: {0}")]
     System(#[from] io::Error),
 }
 
@@ -391,16 +391,17 @@ pub enum Refused {
         "{bytes} bytes are not whole blocks of {block} bytes within the buffer of {buffer} bytes"
     )]
     Length {
-        /// As requested.
+        /// Length as requested.
         bytes: u32,
         /// Bytes of a block.
         block: u32,
         /// Bytes of the buffer.
         buffer: usize,
     },
-    /// A Flush has no range (NVM §3.2.2): it is for every write to the namespace.
+    /// The request is a Flush with a length. A Flush has no range: it concerns every write to the
+    /// namespace (Base §7.2).
     #[error(
-        "a Flush of {bytes} bytes; it has no length, and covers every write to the namespace: leave `Request::bytes` out"
+        "a Flush of {bytes} bytes: a Flush has no length, and covers every write to the namespace; leave `Request::bytes` out"
     )]
     FlushOfBytes {
         /// As requested.
@@ -418,39 +419,39 @@ pub enum Refused {
         /// The namespace.
         nsid: u32,
     },
-    /// A command that the caller built and that cannot be sent
-    /// ([`Queue::io_command`](crate::Queue::io_command)).
-    #[error("I/O command {opcode:02x}h is not passed on: {why}")]
+    /// A command that the caller built ([`Queue::io_command`](crate::Queue::io_command)) cannot be
+    /// sent.
+    #[error("I/O command {opcode:02x}h is not sent: {why}")]
     Command {
         /// Its opcode.
         opcode: u8,
         /// What is wrong, and what to do instead.
         why: &'static str,
     },
-    /// No blocks at all.
-    #[error("a request for 0 blocks; it needs one at least")]
+    /// The request has no blocks.
+    #[error("a request for 0 blocks; it needs at least one")]
     NoBlocks,
-    /// More blocks than one request can name.
+    /// The request has too many blocks.
     #[error("{blocks} blocks are more than one request can have ({most}); use several requests")]
     TooLong {
-        /// As requested.
+        /// Number of blocks requested.
         blocks: u64,
-        /// The most.
+        /// The maximum.
         most: u32,
     },
     /// More ranges than one Deallocate may have, or than fit into its buffer.
     #[error(
-        "a Deallocate of {ranges} ranges: at most {most} go into one here (`Namespace::max_ranges`, and 16 bytes of the buffer each)"
+        "a Deallocate of {ranges} ranges: at most {most} are possible here (`Namespace::max_ranges`, and 16 bytes of the buffer for each); use several requests, or a larger buffer"
     )]
     TooManyRanges {
-        /// As requested.
+        /// Number of ranges requested.
         ranges: u64,
-        /// The most.
+        /// The maximum.
         most: u32,
     },
     /// The pool has no memory for the list of a Deallocate.
     #[error(
-        "the buffer pool has no room for a list of {bytes} bytes; open the device with a larger one (`pool_bytes`), give buffers back, or name fewer blocks at a time"
+        "the buffer pool has no room for a list of {bytes} bytes; open the device with a larger pool (`pool_bytes`), drop buffers, or deallocate fewer blocks at a time"
     )]
     NoRoom {
         /// Bytes of the list.
@@ -467,11 +468,11 @@ pub enum Refused {
         "namespace {0} was formatted, replaced or detached since the device was opened; open the device again to use what is there now"
     )]
     Changed(u32),
-    /// The namespace is not one of this device's.
+    /// The device does not have the namespace.
     #[error("namespace {0} is not active on this device")]
     NoNamespace(u32),
     /// The iterator passed to `submit` submitted to the same queue.
-    #[error("the queue is taking requests from this very iterator; submit to it afterwards")]
+    #[error("the queue is taking requests from this very iterator; submit afterwards")]
     InsideSubmit,
     /// The queue was made before a fork, by the parent process.
     #[error(
@@ -483,7 +484,7 @@ pub enum Refused {
     TooMany,
 }
 
-/// What to do instead, with commands that every device supports.
+/// The end of an error text: what to do instead, with commands that every device supports.
 fn instead(op: units::Op) -> &'static str {
     match op {
         units::Op::Compare => ", and read the blocks and compare them here instead",
@@ -497,24 +498,25 @@ fn instead(op: units::Op) -> &'static str {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum IoError {
-    /// The controller's status.
-    #[error("the controller answered: {0}")]
+    /// The controller completed the request with an error status.
+    #[error("the controller returned: {0}")]
     Status(Status),
-    /// It timed out and the controller was reset; it may or may not have been carried out.
+    /// The request timed out, and the controller was reset. The request may or may not have been
+    /// executed.
     #[error(
-        "no answer in time; the controller was reset, and the request may or may not have been carried out"
+        "no completion in time; the controller was reset, and the request may or may not have been executed"
     )]
     TimedOut,
-    /// The controller failed and did not recover. Buffers that it may still write to are leaked, on
-    /// purpose.
+    /// The controller failed and did not recover. Buffers to which it may still write are leaked,
+    /// on purpose.
     #[error("the controller failed and did not recover")]
     DeviceLost,
-    /// An errno of the system (errno(3)).
-    #[error("the system answered: {}", std::io::Error::from_raw_os_error(*.0))]
+    /// The system returned this errno (errno(3)).
+    #[error("the system returned: {}", std::io::Error::from_raw_os_error(*.0))]
     System(i32),
     /// An earlier Flush, or write with FUA, of the file or block device failed: writes since the
-    /// last good Flush may be lost, and no later Flush can tell. Every Flush fails until the device
-    /// is opened again.
+    /// last successful Flush may be lost, and no later Flush can detect that. Every Flush fails
+    /// until the device is opened again.
     #[error(
         "an earlier Flush failed: writes since the last successful one may be lost; open the device again and repeat them"
     )]
@@ -523,28 +525,28 @@ pub enum IoError {
     /// past its end.
     #[error("the file was truncated while it was open; check its contents, and open it again")]
     Truncated,
-    /// The connection to the controller was lost after the write had been sent, and the time to wait
-    /// is over (`fast_io_fail_tmo`, `ctrl_loss_tmo`): it may have been carried out, or the lost
-    /// controller may still do so. Later writes of this device to the same blocks are safe: they
-    /// are not sent before that controller has stopped.
+    /// The connection to the controller was lost after the write had been sent, and it could not be
+    /// retried within the time-out (`fast_io_fail_tmo`, `ctrl_loss_tmo`). The lost controller may
+    /// have executed the write, or may still execute it. Later writes of this device to the same
+    /// blocks are safe: they are not sent before that controller has stopped.
     #[error(
-        "outcome unknown: the connection was lost after the request had been sent, and for {waited} it could not be sent again; it may have been carried out, or may still be"
+        "outcome unknown: the connection was lost after the request had been sent, and for {waited} it could not be sent again; it may have been executed, or may still be"
     )]
     OutcomeUnknown {
         /// The time since the loss.
         waited: units::Nanos,
     },
-    /// No path could be taken, or the path was lost at a moment when a retry would not be safe.
+    /// No path could be used, or the path was lost and a retry on another path would not be safe.
     #[error("multipath: {0}")]
     Path(driver::multipath::Failure),
-    /// It was never submitted.
+    /// The request was never submitted.
     #[error("not submitted: {0}")]
     Refused(#[from] Refused),
 }
 
 impl IoError {
     /// Whether a Compare found blocks that differ from its buffer (NVM §3.3.1, Compare Failure).
-    /// Any other error says nothing about the blocks.
+    /// After another error it is unknown whether they differ.
     pub fn is_miscompare(&self) -> bool {
         matches!(self, IoError::Status(status) if status.kind() == Status::COMPARE_FAILURE)
     }
@@ -569,8 +571,7 @@ impl IoError {
     }
 }
 
-/// A blocking call was made inside a future that a `block_on` of this thread runs, where it would
-/// deadlock.
+/// A blocking call was made inside `block_on` on the same thread, where it would deadlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("this call blocks, and the thread is already inside `block_on`; await the request instead")]
 pub struct WouldDeadlock;

@@ -4,7 +4,7 @@
 //! time as futures, or in batches without async. The queue's [`Mode`] says how completions are
 //! found (by polling, by interrupts, or by a mixture), and may be changed at any time.
 //!
-//! | who waits | by |
+//! | what waits for completions | how it waits |
 //! | --- | --- |
 //! | this thread, for a future | [`Queue::block_on`] with [`Queue::read`], [`Queue::write`] |
 //! | this thread, for batches | [`Queue::submit`], [`Queue::wait`], [`Queue::reap`] |
@@ -28,8 +28,8 @@
 //!
 //! # Threads
 //!
-//! A queue belongs to one thread at a time, and a device grants one to each thread that asks
-//! ([`OpenOptions::software_queues`]):
+//! A queue is used by one thread at a time. Each thread takes a queue of its own from the device,
+//! which has as many as [`OpenOptions::software_queues`] says:
 //!
 //! ```
 //! let device = reap::Device::open("mem:64M?profile=null")?;
@@ -48,14 +48,14 @@
 //!
 //! # Tokio
 //!
-//! A [`Reactor`] drives a queue on a thread of its own. It is `Clone`, it and its futures are
-//! `Send`, and so they work in `#[tokio::main]` and `tokio::spawn`. Its documentation has an
-//! example.
+//! A [`Reactor`] drives a queue on a thread of its own. A reactor is `Clone`, and reactors and
+//! their futures are `Send`, so they work in `#[tokio::main]` and `tokio::spawn`. The documentation
+//! of [`Reactor`] has an example.
 //!
 //! # Instants and spans
 //!
-//! Callers give spans as [`std::time::Duration`]. An [`Instant`] is a reading of the clock.
-//! [`Nanos`] is a measured span, or one of an embedded controller's profile.
+//! Methods take spans of time as [`std::time::Duration`]. An [`Instant`] is a reading of the clock.
+//! [`Nanos`] is a span that was measured, or that an embedded controller's profile has.
 #![warn(missing_docs, unnameable_types, unreachable_pub, missing_debug_implementations)]
 #![forbid(unsafe_code)]
 

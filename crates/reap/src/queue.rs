@@ -1,4 +1,4 @@
-//! A software queue, as callers hold it: over one controller, or over several paths with the
+//! The public type of a software queue: over one controller, or over several paths with the
 //! multipath layer above them.
 //!
 //! ```text
@@ -40,9 +40,10 @@ use crate::wakeups::Wakeups;
 /// descriptor ([`AsFd`]) and [`Queue::next_deadline`], and calls [`Queue::poll_events`], which
 /// neither blocks nor spins. A [`crate::Reactor`] drives a queue on a thread of its own.
 pub struct Queue {
-    /// One for each path; without multipath, one.
+    /// A queue for each path; without multipath, one queue.
     path_queues: Vec<PathQueue>,
-    /// Checked once for each batch, so a queue over one controller pays one branch for it.
+    /// `None`: one controller. Tested once for each batch, so that a queue over one controller
+    /// spends one branch on multipath.
     multipath: Option<Box<MultipathQueue>>,
 }
 
@@ -71,7 +72,8 @@ impl Queue {
         Ok(Queue { path_queues, multipath: Some(Box::new(multipath)) })
     }
 
-    /// The first path's queue: for what is equal on all paths, and for the only one.
+    /// The first path's queue. Used for what is the same on all paths, and without multipath, where
+    /// it is the only one.
     #[inline]
     fn path_queue(&self) -> &PathQueue {
         &self.path_queues[0]
@@ -103,9 +105,9 @@ impl Queue {
     }
 
     /// Registers the memory of `buf` with the queue, and returns `buf`. On `kernel:` devices the
-    /// first request that uses a chunk of the pool, or of a region, makes the kernel pin and
-    /// register all of its 4 MiB. That takes milliseconds, which a benchmark wants before its clock
-    /// starts. Other devices need no preparation.
+    /// first request that uses a 4 MiB chunk of the pool, or of a region, makes the kernel pin and
+    /// register the whole chunk. That takes milliseconds; a benchmark calls this so that it happens
+    /// before the measurement. Other devices need no preparation.
     ///
     /// ```
     /// let device = reap::Device::open("mem:64M?profile=null")?;
@@ -159,8 +161,8 @@ impl Queue {
     }
 
     /// As [`Queue::submit`], for a caller that has just read the clock: latencies and time-outs
-    /// count from `now`. This saves a clock read for each batch, where [`Completion::completed_at`]
-    /// of the last completion will do.
+    /// count from `now`. This saves a clock read for each batch, if `now` is
+    /// [`Completion::completed_at`] of the last completion.
     ///
     /// # Errors
     /// As of [`Queue::submit`].
@@ -173,9 +175,9 @@ impl Queue {
         self.submit_or_post(now, false, requests)
     }
 
-    /// As [`Queue::submit`], for a caller that is about to wait. Where submitting and sleeping can
-    /// be one system call, as on `kernel:`, the next [`Queue::wait`] makes it. [`Queue::commit`]
-    /// submits without waiting.
+    /// As [`Queue::submit`], for a caller that is about to wait. If submitting and sleeping can be
+    /// one system call, as on `kernel:`, the requests are only queued, and the next [`Queue::wait`]
+    /// makes that call. [`Queue::commit`] submits them without waiting.
     ///
     /// # Errors
     /// As of [`Queue::submit`].
@@ -217,8 +219,8 @@ impl Queue {
     }
 
     /// Moves finished requests to `out`, as many as fit into its capacity (at least one), and
-    /// returns their number. It does not poll the device; [`Queue::wait`] and
-    /// [`Queue::poll_events`] do.
+    /// returns their number. Does not poll the device; [`Queue::wait`] and [`Queue::poll_events`]
+    /// do.
     #[inline]
     pub fn reap(&self, out: &mut Vec<Completion>) -> usize {
         match &self.multipath {
@@ -245,14 +247,14 @@ impl Queue {
     /// Drives the queue as its completion mode plans, until at least `min` requests can be reaped,
     /// or until `until`. Returns how many can be reaped.
     ///
-    /// With nothing in flight it stays until `until`. Without that limit it then returns at once,
-    /// since nothing can complete.
+    /// With nothing in flight it waits until `until`. If `until` is `None`, it then returns at
+    /// once, since nothing can complete.
     ///
     /// # Errors
-    /// [`WouldDeadlock`] inside `block_on`, whose futures could not go on.
+    /// [`WouldDeadlock`] inside `block_on`, whose futures could not proceed.
     #[inline]
     pub fn wait(&self, min: usize, until: Option<Instant>) -> Result<usize, WouldDeadlock> {
-        self.wait_so(min, deadline(until), until.is_some())
+        self.wait_until(min, deadline(until), until.is_some())
     }
 
     /// As [`Queue::wait`], but it also returns once nothing is in flight, before `until`.
@@ -261,11 +263,11 @@ impl Queue {
     /// As of [`Queue::wait`].
     #[inline]
     pub fn wait_or_idle(&self, min: usize, until: Option<Instant>) -> Result<usize, WouldDeadlock> {
-        self.wait_so(min, deadline(until), false)
+        self.wait_until(min, deadline(until), false)
     }
 
     #[inline(always)]
-    fn wait_so(&self, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
+    fn wait_until(&self, min: usize, until: Nanos, idle: bool) -> Result<usize, WouldDeadlock> {
         match &self.multipath {
             None => self.path_queue().wait(min, until, idle),
             Some(multipath) => self.wait_for_paths(multipath, min, until, idle),
@@ -287,7 +289,8 @@ impl Queue {
         Ok(multipath.wait(&self.path_queues, min, until, idle))
     }
 
-    /// Whether the application's iterator runs, inside which this queue cannot be waited for.
+    /// Whether [`Queue::submit`] is running the application's iterator, which must not wait on this
+    /// queue.
     pub(crate) fn is_submitting(&self) -> bool {
         self.multipath.as_ref().map_or_else(
             || self.path_queue().is_submitting(),
@@ -314,10 +317,10 @@ impl Queue {
         self.start_with(|ticket| self.start_as(ticket, request))
     }
 
-    /// A future, whose request `start` submits with the future's ticket.
+    /// Makes a future. `start` submits its request with the future's ticket.
     fn start_with(&self, start: impl FnOnce(u32) -> Result<(), (Refused, Request)>) -> Pending {
-        // In a forked child the lock of the tickets may be held for ever: its holder did not
-        // survive the fork.
+        // In a forked child the lock of the tickets may be held for ever, by a thread that exists
+        // only in the parent.
         let tickets =
             if self.path_queue().same_process() { self.tickets() } else { Arc::default() };
         let ticket = tickets.issue();
@@ -355,15 +358,15 @@ impl Queue {
         self.start(Request::write(namespace, lba, buf)).with_buffer()
     }
 
-    /// Makes every completed write durable.
+    /// Makes every completed write to the namespace durable.
     pub fn flush(&self, namespace: &Namespace) -> Pending<Result<(), IoError>> {
         self.start(Request::flush(namespace)).without_buffer()
     }
 
     /// Reads blocks from `lba` on into several buffers, one after the other, as readv(2). Each
-    /// buffer is a request of its own, and all are submitted together. Buffers must hold whole
-    /// blocks; if one does not, nothing is read. The future returns the result, of several failures
-    /// the first, and the buffers in order.
+    /// buffer is a request of its own, and all are submitted together. The length of each buffer
+    /// must be a multiple of the block size; otherwise nothing is read. The future returns the
+    /// result (of several failures the first) and the buffers in order.
     ///
     /// ```
     /// let device = reap::Device::open("mem:64M")?;
@@ -449,21 +452,21 @@ impl Queue {
         }
     }
 
-    /// Sends an I/O command that the caller built, as a future of dword 0 of the completion, and
-    /// the buffer. The opcode, NSID and dwords 2, 3 and 10 to 15 of `command` are sent; CID, flags
-    /// and data pointers are the library's. The opcode says whether the controller reads the buffer
-    /// (bits 1:0 are 01b) or fills it (10b).
+    /// Sends an I/O command that the caller built. The future returns dword 0 of the completion,
+    /// and the buffer. The opcode, NSID and dwords 2, 3 and 10 to 15 of `command` are sent; the
+    /// library sets CID, flags and data pointers. The opcode says whether the controller reads the
+    /// buffer (bits 1:0 are 01b) or fills it (10b).
     /// [`Device::admin_command`](crate::Device::admin_command) is the same for admin commands.
     ///
-    /// The buffer must have room for all data that the command transfers. The library checks that
-    /// where it knows the length: for Read, Write and Compare of the device's namespaces, and for
-    /// the commands that receive reports. For other commands that fill the buffer, such as a
-    /// vendor's, a controller with SGLs gets the length in the descriptor; without SGLs the buffer
-    /// has to be one whole page. If the controller writes more, only an IOMMU stops it.
+    /// The buffer must have room for all data that the command transfers. The library checks this
+    /// if it knows the length: for Read, Write and Compare of the device's namespaces, and for the
+    /// commands that receive reports. For other commands that fill the buffer, such as a vendor's,
+    /// a controller with SGLs gets the buffer's length in the descriptor; without SGLs the buffer
+    /// has to be one whole page. If the controller writes more than that, only an IOMMU stops it.
     ///
-    /// What the command does to blocks that other requests use is the caller's responsibility. It
-    /// is never sent twice: it fails if the controller is reset, or returns a status that allows a
-    /// retry. `kernel:` and `multipath:` devices refuse such commands.
+    /// The caller is responsible for what the command does to blocks that other requests use. The
+    /// command is never retried: it fails if the controller is reset, or returns a status that
+    /// would allow a retry. `kernel:` and `multipath:` devices refuse such commands.
     ///
     /// ```
     /// let device = reap::Device::open("mem:64M")?;
@@ -504,7 +507,7 @@ impl Queue {
         })
     }
 
-    /// Drives the queue until `enough`, which may depend on other queues or threads.
+    /// Drives the queue until `enough` returns true, which may depend on other queues or threads.
     pub(crate) fn drive(&self, until: Nanos, enough: impl Fn() -> bool) {
         match &self.multipath {
             None => self.path_queue().drive(until, None, enough),
@@ -513,11 +516,11 @@ impl Queue {
     }
 
     /// For an event loop of the application: submits what is posted, and reaps at most `budget`
-    /// entries of each path. When there is more to do, the queue's file descriptor is readable, or
+    /// entries of each path. Call it again when the queue's file descriptor is readable, and when
     /// [`Queue::next_deadline`] has come. Never blocks or spins.
     ///
-    /// The deadline is part of the contract: the policy may leave notifications masked until then.
-    /// Call [`Queue::leave_loop`] before the loop stops watching the descriptor.
+    /// The event loop must observe the deadline, because the policy may leave notifications masked
+    /// until then. Call [`Queue::leave_loop`] before the loop stops watching the descriptor.
     pub fn poll_events(&self, budget: u32) -> PollStatus {
         match &self.multipath {
             None => self.path_queue().poll_events(budget),
@@ -525,9 +528,9 @@ impl Queue {
         }
     }
 
-    /// For an event loop on a shared hardware queue, before it stops watching the descriptor for a
-    /// while: hands the ownership of the vector's notification, which [`Queue::poll_events`] took,
-    /// to a thread that waits (invariant 6).
+    /// For an event loop that stops watching the descriptor for a while. If the hardware queue is
+    /// shared, [`Queue::poll_events`] may have made this thread the one that its interrupt wakes;
+    /// this makes another waiting thread that one (invariant 6).
     pub fn leave_loop(&self) {
         self.path_queues.iter().for_each(PathQueue::leave_loop);
     }
@@ -545,8 +548,9 @@ impl Queue {
     }
 
     /// Changes the completion mode, with or without requests in flight. Every request still
-    /// completes exactly once. The kernel's own modes ([`Mode::KERNELS`]) belong to a queue's ring:
-    /// they are chosen when the queue is made, by [`crate::Device::local_queue_in`].
+    /// completes exactly once. The kernel's own modes ([`Mode::KERNELS`]) cannot be set here,
+    /// because an io_uring is made for them: [`crate::Device::local_queue_in`] makes a queue in
+    /// such a mode.
     pub fn set_mode(&self, mode: Mode) {
         self.path_queues.iter().for_each(|path_queue| path_queue.set_mode(mode));
     }
@@ -557,11 +561,10 @@ impl Queue {
         self.path_queues.iter().for_each(|path_queue| path_queue.set_spin(spin));
     }
 
-    /// Tells `adaptive` since when the caller has had a request to start, for which it waits only
-    /// for a free slot. A caller with a clock of its own is then not slowed down for good by sleeps
-    /// that take longer than it has time: once it is late by much, and sleeps caused half of that,
-    /// waits stay awake until it has caught up, at prices up to the default. It holds until the
-    /// next call; `None`: no request is due.
+    /// Tells `adaptive` that the caller has had a request to start since `due`, and waits only for a
+    /// free slot. This is for callers that start requests at given times: while such a caller is far
+    /// behind, its waits poll instead of sleeping. Holds until the next call; `None`: no request is
+    /// due.
     pub fn set_next_due(&self, due: Option<Instant>) {
         let due = due.map(Instant::nanos);
         self.path_queues.iter().for_each(|path_queue| path_queue.set_next_due(due));
@@ -591,8 +594,8 @@ impl Queue {
             .fold(Counters::default(), Counters::and)
     }
 
-    /// Counters of the hardware queue that this one posts to, for all software queues that share
-    /// it; summed over paths.
+    /// Counters of the hardware queue that this queue posts to, including what other software
+    /// queues that share it did; summed over paths.
     pub fn hardware_counters(&self) -> HardwareCounters {
         self.path_queues
             .iter()
@@ -600,9 +603,9 @@ impl Queue {
             .fold(HardwareCounters::default(), HardwareCounters::and)
     }
 
-    /// The action of `adaptive` in force, why, the cost and latency of each action tried, and the
-    /// counts of its decisions; as text one line, without the counts. Of several paths, on the
-    /// first. `None` in every other mode.
+    /// The action of `adaptive` in force, its reason, the cost and latency of each action tried, and
+    /// the counts of its decisions; displayed as one line, without the counts. With several paths,
+    /// those of the first path. `None` in every other mode.
     pub fn adaptive_state(&self) -> Option<AdaptiveState> {
         self.path_queue().adaptive_state()
     }
@@ -619,12 +622,12 @@ impl Queue {
         sum
     }
 
-    /// The number of the hardware queue that this one posts to, from 0; the same on every path.
+    /// The number, from 0, of the hardware queue that this queue posts to; the same on every path.
     pub fn hardware_queue(&self) -> u16 {
         self.path_queue().hardware_queue()
     }
 
-    /// Rings the doorbell for what [`Queue::start`] and [`Queue::post`] have posted.
+    /// Rings the doorbell for the requests that [`Queue::start`] and [`Queue::post`] have posted.
     pub fn commit(&self) {
         match &self.multipath {
             None => self.path_queue().commit(),
@@ -636,8 +639,8 @@ impl Queue {
         self.path_queue().signal()
     }
 
-    /// Does what is due on paths: retries, and requests that wait for a path. Returns when to come
-    /// again; [`Nanos::MAX`] without multipath, or with nothing open.
+    /// Does what is due on paths: retries, and requests that wait for a path. Returns when to call
+    /// this again; [`Nanos::MAX`] without multipath, or with no open request.
     pub(crate) fn poll_paths(&self) -> Nanos {
         self.multipath
             .as_ref()
@@ -661,18 +664,18 @@ impl AsRef<Queue> for Queue {
 impl Drop for Queue {
     fn drop(&mut self) {
         let path_queues = std::mem::take(&mut self.path_queues);
-        // The housekeeping thread ends what is left on a queue without multipath.
+        // Without multipath the housekeeping thread finishes the requests that are still open.
         let Some(multipath) = self.multipath.take() else {
             return path_queues.into_iter().for_each(PathQueue::close);
         };
         if !path_queues.first().is_some_and(PathQueue::same_process) {
-            // In a forked child: the requests are the parent's.
+            // This is a forked child: the requests are the parent's.
             return;
         }
         if !multipath.has_futures(&path_queues) {
             return multipath.close(path_queues);
         }
-        // Requests of futures may have to be sent again, and only a thread can do that.
+        // Requests of futures may have to be retried, and only a thread with the queue can do that.
         let left = move || {
             multipath.drive(&path_queues, Nanos::MAX, false, || false);
             multipath.close(path_queues);
@@ -702,9 +705,9 @@ impl AsRawFd for Queue {
 /// A software queue that stays with its thread: a [`Queue`] that is not `Send`.
 ///
 /// On `kernel:` its io_uring is made for one thread (`SINGLE_ISSUER`, `DEFER_TASKRUN`), which makes
-/// completions cheaper. No other thread can reap them, so dropping the queue waits for requests in
-/// flight, for their time-out and one second at most. Requests without an answer by then fail with
-/// [`IoError::DeviceLost`](crate::IoError::DeviceLost), and their buffers are leaked.
+/// completions cheaper. No other thread can reap them, so dropping the queue waits for the requests
+/// in flight, for at most their time-out and one second. Requests that have not completed by then
+/// fail with [`IoError::DeviceLost`](crate::IoError::DeviceLost), and their buffers are leaked.
 ///
 /// ```compile_fail
 /// let queue = reap::Device::open("mem:64M")?.local_queue()?;

@@ -1,5 +1,5 @@
-//! Requests and completions: what a caller submits and gets back, the host's own statuses, and the
-//! tokens that name a request's parts while they are in flight.
+//! Requests and completions: what a caller submits and gets back, statuses that only the host
+//! makes, and the tokens that name a request's parts while they are in flight.
 
 use std::ops::Range;
 
@@ -35,20 +35,20 @@ impl Modifiers {
     const KEEP: u8 = 1 << 1;
     const LISTED: u8 = 1 << 2;
 
-    /// Force Unit Access: durable when it completes.
+    /// Force Unit Access: the data is durable when the request completes.
     #[inline]
     pub(crate) fn fua(self) -> bool {
         self.0 & Modifiers::FUA != 0
     }
 
-    /// Zeroed blocks stay allocated.
+    /// Write Zeroes: the blocks are to stay allocated.
     #[inline]
     pub(crate) fn keep(self) -> bool {
         self.0 & Modifiers::KEEP != 0
     }
 
-    /// Deallocate: the buffer holds a list of ranges made by the caller, sent as one command.
-    /// `bytes` then counts ranges, in units of blocks.
+    /// Deallocate: the buffer holds a list of ranges that the caller has made, and that is sent as
+    /// one command. `bytes` is then the number of ranges times the block size.
     #[inline]
     pub(crate) fn listed(self) -> bool {
         self.0 & Modifiers::LISTED != 0
@@ -68,7 +68,7 @@ impl Request {
         Request::new(Op::Write, namespace, lba, Some(buf))
     }
 
-    /// Makes every completed write durable (NVM §3.2.2, Base §7.2).
+    /// Makes every completed write to the namespace durable (Base §7.2).
     pub fn flush(namespace: &Namespace) -> Request {
         Request::new(Op::Flush, namespace, 0, None)
     }
@@ -82,10 +82,11 @@ impl Request {
     /// Hints that the contents of `blocks` blocks from `lba` on are no longer needed (TRIM; Dataset
     /// Management with the Deallocate attribute, NVM §3.3.3), split as the controller requires.
     ///
-    /// Until they are written again, blocks of the embedded controller and of files read as zeroes;
-    /// those of other devices may read as before, as zeroes or as ones. [`Request::write_zeroes`]
-    /// guarantees zeroes. The list of ranges takes 16 bytes for each part: in the buffer that the
-    /// request carries, if that has room, or in one from the pool; the [`Completion`] returns it.
+    /// Until they are written again, deallocated blocks of embedded controllers and of files read
+    /// as zeroes; those of other devices may read as before, as zeroes or as ones.
+    /// [`Request::write_zeroes`] guarantees zeroes. The list of ranges takes 16 bytes for each
+    /// part. It is written to the buffer that the request carries, if the list fits, or to a buffer
+    /// from the pool; the [`Completion`] returns that buffer.
     pub fn deallocate(namespace: &Namespace, lba: u64, blocks: u64) -> Request {
         Request::dataless(Op::Deallocate, namespace, lba, blocks)
     }
@@ -93,9 +94,9 @@ impl Request {
     /// Deallocates several ranges in one command (NVM §3.3.3). `buf` holds the list of ranges and
     /// comes back with the [`Completion`]. [`Request::bytes`] must not be used on such a request.
     ///
-    /// There may be at most [`Namespace::max_ranges`] ranges, with together at most the blocks of
-    /// one Deallocate ([`Namespace::supports_deallocate`]). A single range is a
-    /// [`Request::deallocate`], which is split if necessary.
+    /// There may be at most [`Namespace::max_ranges`] ranges, which together have at most as many
+    /// blocks as one Deallocate may have ([`Namespace::supports_deallocate`]). With a single range
+    /// this is [`Request::deallocate`], which is split if necessary.
     pub fn deallocate_ranges(
         namespace: &Namespace,
         ranges: &[Range<u64>],
@@ -114,8 +115,8 @@ impl Request {
     }
 
     /// Compares `buf` with the blocks from `lba` on (NVM §3.3.1), split as the controller requires.
-    /// Only the result comes back: [`IoError::is_miscompare`] if any block differs. Parts are
-    /// compared one by one, so a concurrent write may be seen by some of them only.
+    /// If any block differs, the error is a [miscompare](IoError::is_miscompare). Parts are
+    /// compared one by one, so a concurrent write may be visible to some of them only.
     pub fn compare(namespace: &Namespace, lba: u64, buf: DmaBuf) -> Request {
         Request::new(Op::Compare, namespace, lba, Some(buf))
     }
@@ -127,30 +128,32 @@ impl Request {
     }
 
     /// Makes `blocks` blocks from `lba` on unreadable until they are written again (NVM §3.3.7),
-    /// split as the controller requires: to test how an application handles media errors. A Read,
-    /// Compare or Verify of any of them fails with Unrecovered Read Error.
+    /// split as the controller requires. This tests how an application handles media errors: a
+    /// Read, Compare or Verify of any of these blocks fails with Unrecovered Read Error.
     pub fn write_uncorrectable(namespace: &Namespace, lba: u64, blocks: u64) -> Request {
         Request::dataless(Op::WriteUncorrectable, namespace, lba, blocks)
     }
 
     fn dataless(op: Op, namespace: &Namespace, lba: u64, blocks: u64) -> Request {
-        // Saturates instead of wrapping: the range check refuses it.
+        // Saturates instead of wrapping, so that the range check refuses a number that is too
+        // large.
         let bytes = blocks.saturating_mul(namespace.block_bytes().into());
         Request { bytes, ..Request::new(op, namespace, lba, None) }
     }
 
-    /// The request that stands for a command that the caller built: it has no blocks and one part.
-    /// `any`: some namespace of the device.
+    /// The request for a command that the caller built, with no blocks and one part. `any`: any
+    /// namespace of the device.
     pub(crate) fn command(command: &Sqe, any: Option<&Namespace>, buf: Option<DmaBuf>) -> Request {
         let (blocks, device) = any.map_or((0, u32::MAX), |any| (any.blocks(), any.device()));
         let splitter = any.map(Namespace::splitter).unwrap_or_default();
-        // The command's own NSID, which may be FFFFFFFFh or one that the library does not use.
+        // With the command's own NSID, which may be FFFFFFFFh or that of a namespace that the
+        // library does not use.
         let namespace = Namespace::new(Nsid(command.nsid), splitter, blocks, device);
         Request { buf, ..Request::flush(&namespace) }
     }
 
-    /// A request of any operation, for load generators: as the constructors above make it, with
-    /// `buf`; set [`Request::bytes`] afterwards.
+    /// A request of any operation, with `buf`, for load generators. Set the length by
+    /// [`Request::bytes`] afterwards.
     #[inline]
     pub fn of(op: Op, namespace: &Namespace, lba: u64, buf: DmaBuf) -> Request {
         Request::new(op, namespace, lba, Some(buf))
@@ -172,15 +175,15 @@ impl Request {
     }
 
     /// Attaches a buffer to a request that transfers no data, for callers that keep one buffer per
-    /// slot. A Deallocate puts its list into it; other operations do not use it.
+    /// slot. A Deallocate writes its list of ranges to the buffer; other operations do not use it.
     #[inline]
     pub fn carrying(mut self, buf: DmaBuf) -> Request {
         self.buf = Some(buf);
         self
     }
 
-    /// Transfers only the first `bytes` bytes of the buffer, which must be whole blocks. A Flush
-    /// has no length; any value but 0 is refused.
+    /// Transfers only the first `bytes` bytes of the buffer, a multiple of the block size. For a
+    /// Flush, which has no length, any value but 0 is refused.
     #[inline]
     pub fn bytes(mut self, bytes: u32) -> Request {
         self.bytes = bytes.into();
@@ -193,8 +196,8 @@ impl Request {
     pub fn fua(mut self) -> Request {
         self.modifiers.0 |= Modifiers::FUA;
         if self.op == Op::Read {
-            // Sent one by one through the slow path, so that the loop that posts ordinary Reads
-            // need not check for this flag.
+            // Such Reads are sent one by one through the slow path, so that the loop that posts
+            // ordinary Reads need not check for this flag.
             self.namespace = self.namespace.without_fast_path();
         }
         self
@@ -207,7 +210,8 @@ impl Request {
         self
     }
 
-    /// Not delayed by any policy that coalesces submissions.
+    /// Marks the request as urgent: the caller waits for it alone, so policies must not delay its
+    /// completion for the sake of others.
     pub fn urgent(mut self) -> Request {
         self.urgent = true;
         self
@@ -230,15 +234,17 @@ impl Request {
         self.buf
     }
 
-    /// Checks the request. A Deallocate gets its list of ranges, in memory of the device's `pool`.
+    /// Checks the request. Makes the list of ranges of a Deallocate, in memory of the device's
+    /// `pool` if necessary.
     #[inline(always)]
     pub(crate) fn check(self, pool: &DmaPool) -> (Result<(), Refused>, Request) {
         if self.op.transfers_blocks() {
             return (self.check_data(), self);
         }
-        // Passed by fields: a reference to the request would force every request into memory.
+        // The fields are passed, because a reference to the request would force every request into
+        // memory.
         let Request { op, namespace, lba, bytes, buf, modifiers, urgent, tag } = self;
-        // Such a request is split in a way of its own.
+        // Each operation without data transfer has limits of its own for splitting.
         let namespace = namespace.of(op);
         let (checked, buf) =
             ranges::Dataless { op, namespace, lba, bytes, listed: modifiers.listed() }
@@ -268,7 +274,7 @@ impl Request {
     }
 }
 
-/// Takes values, so that the request may stay in registers.
+/// Takes values instead of the request, so that the request can stay in registers.
 #[cold]
 fn wrong_length(bytes: u64, block_log2: u8, buffer: usize) -> Refused {
     Refused::Length { bytes: bytes.try_into().unwrap_or(u32::MAX), block: 1 << block_log2, buffer }
@@ -282,17 +288,17 @@ pub struct Completion {
     pub tag: u64,
     /// Its result.
     pub result: Result<(), IoError>,
-    /// The request's buffer, or the list of a Deallocate that carried none. `None`: the request had
-    /// no buffer, or [`IoError::DeviceLost`] leaked it.
+    /// The request's buffer, or, for a Deallocate without one, the buffer of its list. `None`: the
+    /// request had no buffer, or the buffer was leaked ([`IoError::DeviceLost`]).
     pub buf: Option<DmaBuf>,
-    /// The clock read of the batch that it was submitted in.
+    /// When the batch with the request was submitted.
     pub submitted_at: Instant,
-    /// The clock read of the poll that reaped it.
+    /// When the poll that reaped the completion began.
     pub completed_at: Instant,
 }
 
 impl Completion {
-    /// A request that was never submitted.
+    /// The completion of a request that was refused.
     pub(crate) fn refused(why: Refused, request: Request) -> Completion {
         // No clock read: nothing was submitted.
         let never = Instant::from_nanos(0);
@@ -306,13 +312,13 @@ impl Completion {
     }
 }
 
-/// A status that only the host makes. It has one bit more than a CQE's status field (Base §4.2.3),
-/// so no controller can report it.
+/// A status that only the host makes. It has bit 15 set, which a CQE's status field (Base §4.2.3)
+/// does not have, so no controller can report it.
 const fn host_status(code: u8) -> Status {
     Status(1 << 15 | Status::new(5, code).with_dnr().0)
 }
 
-/// The system returned an errno, which is in the result.
+/// The system returned an errno, which is in the completion's `result`.
 pub(crate) const ERRNO: Status = host_status(0);
 
 /// An earlier Flush of the file, or a write with FUA, failed.
@@ -321,11 +327,12 @@ pub(crate) const FLUSH_LOST: Status = host_status(1);
 /// The file was truncated while it was open.
 pub(crate) const TRUNCATED: Status = host_status(2);
 
-/// A reset took the command back. The controller has stopped, so the command may be posted again.
+/// A reset has taken the command back. The controller has stopped, so the command may be posted
+/// again.
 pub(crate) const REQUEUED: Status = host_status(3);
 
-/// As [`REQUEUED`], by a reset that the application requested: no request is suspected of having
-/// caused it.
+/// As [`REQUEUED`], but by a reset that the application requested, which no request can have
+/// caused.
 pub(crate) const REQUEUED_AS_ASKED: Status = host_status(4);
 
 /// The controller has stopped and does not come up again.
@@ -334,8 +341,9 @@ pub(crate) const STOPPED: Status = host_status(5);
 /// The controller is lost and may still write to the buffer.
 pub(crate) const LOST: Status = host_status(6);
 
-/// The path to the controller is lost; there may be others. The controller may still write to the
-/// buffer of a Read, and may still carry out a Write: the sender must take that into account.
+/// The path to the controller is lost; there may be other paths. The controller may still write to
+/// the buffer of a Read, and may still execute a Write, which must not be retried before that is
+/// ruled out.
 pub(crate) const PATH_LOST: Status = host_status(7);
 
 /// Identifies a part of a request. [`Token::is_whole`] marks a request of one part.
@@ -355,14 +363,14 @@ impl Token {
         Token(u64::from(soft) << 56 | u64::from(slot) << 32 | u64::from(from))
     }
 
-    /// In place of a first block: the part is the whole request.
+    /// In place of a first block: the part is a whole request of a batch, without a future.
     pub(crate) const WHOLE: u64 = 0xffff_ffff;
 
-    /// The bits other than the slot.
-    pub(crate) const PART_OF_QUEUE: u64 = 0xff00_0000_ffff_ffff;
+    /// Mask of all bits but those of the slot.
+    pub(crate) const ALL_BUT_SLOT: u64 = 0xff00_0000_ffff_ffff;
 
-    /// The part is a whole request of a batch, without a future. If it succeeds, its completion
-    /// goes straight to the caller.
+    /// Whether the part is a whole request of a batch, without a future. If such a command
+    /// succeeds, its completion goes straight to the caller.
     #[inline]
     pub(crate) fn is_whole(self) -> bool {
         self.0 as u32 == u32::MAX

@@ -30,45 +30,47 @@ pub struct DeviceUri {
     pub namespaces: u32,
     /// `queues=`: I/O queue pairs that the controller supports, 1 to 64.
     pub queues: u16,
-    /// `vectors=`: interrupt vectors, the admin one included, 1 to 65; fewer than queues + 1 are
-    /// shared.
+    /// `vectors=`: number of interrupt vectors, including the admin queue's, 1 to 65. With fewer
+    /// vectors than queues + 1, several queues share a vector.
     pub(crate) vectors: u16,
-    /// `masks=yes|no`: whether vectors can be masked. Under VFIO they cannot: interrupts arrive
-    /// while a thread polls, too.
+    /// `masks=yes|no`: whether vectors can be masked. `no`: as with vfio-pci, which cannot mask
+    /// MSI-X vectors, interrupts arrive even while a thread polls.
     pub(crate) masks: bool,
-    /// `pending=cleared|kept|none`: what happens to an interrupt whose vector is masked
-    /// ([`emu::PendingBit`]).
+    /// `pending=cleared|kept|none`: what the controller does with an interrupt whose vector is
+    /// masked ([`emu::PendingBit`]).
     pub(crate) pending: PendingBit,
-    /// `fetch=late|early|mixed`: when the controller fetches data to write and lists of pointers
+    /// `fetch=late|early|mixed`: when the controller reads write data, PRP lists and SGL segments
     /// ([`emu::Fetch`]).
     pub(crate) fetch: Fetch,
-    /// `aborts=before|after|deferred|never`: when an aborted command completes
-    /// ([`emu::AbortOrder`]).
+    /// `aborts=before|after|deferred|never`: whether and when a command completes that an Abort has
+    /// aborted, in relation to the Abort's own completion ([`emu::AbortOrder`]).
     pub(crate) aborts: AbortOrder,
-    /// `doorbells=now|late|mapped`: with `late`, each doorbell write reaches the controller some
-    /// time later, and writes to different doorbells in any order.
+    /// `doorbells=now|late|mapped`. With `late`, each doorbell write reaches the controller some
+    /// time later, and writes to different doorbells arrive in any order.
     pub(crate) late_doorbells: bool,
-    /// `doorbells=mapped`, where it is served: the client maps the doorbells, and the server polls
-    /// them.
+    /// `doorbells=mapped`, for `reap serve` only: the client maps the doorbells, and the server
+    /// polls them.
     pub(crate) mapped_doorbells: bool,
-    /// `shadow=yes|no`: where it is served, whether the controller offers shadow doorbells
+    /// `shadow=yes|no`, for `reap serve` only: whether the controller offers shadow doorbells
     /// (Doorbell Buffer Config). Yes by default.
     pub(crate) shadow: Option<bool>,
     /// `sgl=yes|no`: whether the controller supports SGLs (SGLS). No by default.
     pub(crate) sgls: bool,
-    /// `trust=yes|no`: where it is served, whether to map a client's memory although the client
+    /// `trust=yes|no`, for `reap serve` only: whether to map a client's memory even if the client
     /// could take pages of it away, which would end the server (SIGBUS).
     pub(crate) trust: bool,
-    /// `share=yes|no`, `file:` only: whether other processes that set it too may write to the file.
+    /// `share=yes|no`, for `file:` only: whether other processes that set it too may write to the
+    /// file.
     pub(crate) share: bool,
-    /// `thread=shared|own`: stepped by the process's device thread, or by a thread of its own.
+    /// `thread=shared|own`: whether the controller runs on the process's device thread or on a
+    /// thread of its own.
     pub(crate) own_thread: bool,
-    /// `entries=`: entries of the controller's largest queue, 2 to 4096 (CAP.MQES + 1).
+    /// `entries=`: maximum number of entries of an I/O queue, 2 to 4096 (CAP.MQES + 1).
     pub(crate) entries: u32,
-    /// `alloc=`: for `mem:`, the most bytes that are allocated. `None`: a quarter of the machine's
-    /// memory.
+    /// `alloc=`, for `mem:` only: maximum number of bytes that are allocated. `None`: a quarter of
+    /// the machine's memory.
     pub(crate) alloc_limit: Option<u64>,
-    /// `properties=now|late`: with `late`, property accesses are answered some time later, as over
+    /// `properties=now|late`. With `late`, property accesses complete some time later, as over
     /// fabrics.
     pub(crate) late_properties: bool,
     /// `seed=`: seed of the profile's random service times, of late properties and doorbells, and
@@ -118,10 +120,10 @@ impl FromStr for DeviceUri {
     fn from_str(uri: &str) -> Result<DeviceUri, UriError> {
         let fail = |at: usize, what: String| UriError { uri: uri.to_owned(), column: at + 1, what };
         let Some((scheme, rest)) = uri.split_once(':') else {
-            let wanted = "expected `mem:SIZE`, `file:PATH`, `kernel:PATH`, `pcie:BDF` or `vfio-user:SOCKET`, such as `mem:1G?profile=optane`";
-            // A path alone is a frequent mistake, and could mean either transport.
+            let wanted = "expected `mem:SIZE`, `file:PATH`, `kernel:PATH`, `pcie:BDF`, `vfio-user:SOCKET`, `tcp://HOST` or `multipath:`, such as `mem:1G?profile=optane`";
+            // A path alone is a frequent mistake, and could mean `kernel:` or `file:`.
             let path = if uri.contains('/') {
-                "; the file or block device itself is `kernel:PATH`, and a controller of Reap's over a file `file:PATH`"
+                "; use `kernel:PATH` for the file or block device itself, or `file:PATH` for an emulated controller that stores its data in the file"
             } else {
                 ""
             };
@@ -142,12 +144,12 @@ impl FromStr for DeviceUri {
             other => {
                 // A bare PCI address parses as scheme `0000`: suggest what was meant.
                 let address = if uri.parse::<hw::pci::Bdf>().is_ok() {
-                    format!("; a drive at that address is `pcie:{uri}`")
+                    format!("; for the drive at that PCI address use `pcie:{uri}`")
                 } else {
                     String::new()
                 };
                 let what = format!(
-                    "there is no transport `{other}:`; `mem:`, `file:`, `kernel:`, `pcie:`, `vfio-user:` and `multipath:` are built in{address}"
+                    "there is no scheme `{other}:`; there are `mem:`, `file:`, `kernel:`, `pcie:`, `vfio-user:`, `tcp://` and `multipath:`{address}"
                 );
                 return Err(fail(0, what));
             }
@@ -168,8 +170,8 @@ impl DeviceUri {
         DeviceUri::new(Backing::Mem { bytes })
     }
 
-    /// A controller over a file that exists, or that [`Backing::File`] gives a size; the default
-    /// for every other field.
+    /// A controller over a file, with the default for every other field. The file must exist,
+    /// unless `bytes` of its [`Backing::File`] is set afterwards.
     pub fn file(path: impl Into<PathBuf>) -> DeviceUri {
         DeviceUri::new(Backing::File { path: path.into(), bytes: None })
     }
@@ -250,8 +252,8 @@ impl DeviceUri {
         Ok(())
     }
 
-    /// The parameters of the medium in which this URI differs from `other`: each with its value
-    /// here and there.
+    /// The parameters of the data and its format in which this URI differs from `other`: the name
+    /// of each, its value in `self`, and its value in `other`.
     pub(crate) fn medium_differences(
         &self,
         other: &DeviceUri,
@@ -295,7 +297,7 @@ impl DeviceUri {
     fn check_share(&self) -> Result<(), String> {
         match self.backing {
             Backing::Mem { .. } if self.share => {
-                Err("`share=yes` is of `file:`; no other process has the memory of `mem:`".into())
+                Err("`share=yes` applies only to `file:`; no other process can access the memory of `mem:`".into())
             }
             _ => Ok(()),
         }
@@ -316,7 +318,10 @@ impl DeviceUri {
         self.check_share()?;
         // Pending bits exist only behind a mask; the combination is a mistake in a test's URI.
         if !self.masks && self.pending != PendingBit::default() {
-            return Err("where no vector can be masked no message is ever pending; leave out `masks=no` or `pending=`".into());
+            return Err(
+                "`pending=` needs vectors that can be masked; leave out `masks=no` or `pending=`"
+                    .into(),
+            );
         }
         let bytes = match self.backing {
             Backing::Mem { bytes } => Some(bytes),
@@ -336,11 +341,13 @@ impl fmt::Display for DeviceUri {
         }
         write!(f, "?profile={}", encode(&self.profile))?;
         // Defaults are left out, so that the text stays short and parses to the same fields.
-        let usual = DeviceUri::new(self.backing.clone());
-        let other = |of: bool, usual: bool, key: &str, [yes, no]: [&str; 2]| {
-            (of != usual).then(|| format!("{key}={}", if of { yes } else { no }))
+        let default = DeviceUri::new(self.backing.clone());
+        let flag = |value: bool, default: bool, key: &str, [yes, no]: [&str; 2]| {
+            (value != default).then(|| format!("{key}={}", if value { yes } else { no }))
         };
-        let number = |of: u64, usual: u64, key: &str| (of != usual).then(|| format!("{key}={of}"));
+        let number = |value: u64, default: u64, key: &str| {
+            (value != default).then(|| format!("{key}={value}"))
+        };
         let bytes = if let Backing::File { bytes, .. } = self.backing { bytes } else { None };
         let pending = PendingBit::NAMES
             .into_iter()
@@ -349,29 +356,31 @@ impl fmt::Display for DeviceUri {
         let aborts =
             AbortOrder::NAMES.into_iter().find(|name| AbortOrder::named(name) == Some(self.aborts));
         let (yes_no, late) = (["yes", "no"], ["late", "now"]);
-        let said = [
-            number(self.lba_bytes.into(), usual.lba_bytes.into(), "lba"),
-            number(self.namespaces.into(), usual.namespaces.into(), "namespaces"),
-            number(self.queues.into(), usual.queues.into(), "queues"),
-            number(self.vectors.into(), usual.vectors.into(), "vectors"),
-            other(self.masks, usual.masks, "masks", yes_no),
-            pending.filter(|_| self.pending != usual.pending).map(|name| format!("pending={name}")),
-            fetch.filter(|_| self.fetch != usual.fetch).map(|name| format!("fetch={name}")),
-            aborts.filter(|_| self.aborts != usual.aborts).map(|name| format!("aborts={name}")),
-            other(self.late_doorbells, false, "doorbells", late),
-            other(self.mapped_doorbells, false, "doorbells", ["mapped", "now"]),
+        let parameters = [
+            number(self.lba_bytes.into(), default.lba_bytes.into(), "lba"),
+            number(self.namespaces.into(), default.namespaces.into(), "namespaces"),
+            number(self.queues.into(), default.queues.into(), "queues"),
+            number(self.vectors.into(), default.vectors.into(), "vectors"),
+            flag(self.masks, default.masks, "masks", yes_no),
+            pending
+                .filter(|_| self.pending != default.pending)
+                .map(|name| format!("pending={name}")),
+            fetch.filter(|_| self.fetch != default.fetch).map(|name| format!("fetch={name}")),
+            aborts.filter(|_| self.aborts != default.aborts).map(|name| format!("aborts={name}")),
+            flag(self.late_doorbells, false, "doorbells", late),
+            flag(self.mapped_doorbells, false, "doorbells", ["mapped", "now"]),
             self.shadow.map(|shadow| format!("shadow={}", if shadow { "yes" } else { "no" })),
-            other(self.sgls, usual.sgls, "sgl", yes_no),
-            other(self.trust, usual.trust, "trust", yes_no),
-            other(self.share, usual.share, "share", yes_no),
-            other(self.own_thread, usual.own_thread, "thread", ["own", "shared"]),
-            number(self.entries.into(), usual.entries.into(), "entries"),
+            flag(self.sgls, default.sgls, "sgl", yes_no),
+            flag(self.trust, default.trust, "trust", yes_no),
+            flag(self.share, default.share, "share", yes_no),
+            flag(self.own_thread, default.own_thread, "thread", ["own", "shared"]),
+            number(self.entries.into(), default.entries.into(), "entries"),
             self.alloc_limit.map(|bytes| format!("alloc={}", show_size(bytes))),
-            other(self.late_properties, usual.late_properties, "properties", late),
-            number(self.seed, usual.seed, "seed"),
+            flag(self.late_properties, default.late_properties, "properties", late),
+            number(self.seed, default.seed, "seed"),
             bytes.map(|bytes| format!("size={}", show_size(bytes))),
         ];
-        said.into_iter().flatten().try_for_each(|said| write!(f, "&{said}"))
+        parameters.into_iter().flatten().try_for_each(|parameter| write!(f, "&{parameter}"))
     }
 }
 

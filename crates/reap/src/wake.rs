@@ -1,14 +1,14 @@
-//! Waking a thread that sleeps in its poller, without a system call if it does not sleep.
+//! Waking a thread that sleeps in its poller, without a system call if the thread is awake.
 //!
 //! ```text
 //!   sleeper                        waker
 //!   arm the flag                   store the work
-//!   check for work  (once more)    claim the flag ── armed ──► signal the eventfd
-//!   wait on the eventfd                             └ masked ─► nothing: the thread is awake
-//!   mask the flag
+//!   check for work  (once more)    claim the flag ── armed ────► disarm it, signal the eventfd
+//!   wait on the eventfd                            └ disarmed ─► nothing: the thread is awake
+//!   disarm the flag
 //! ```
 //!
-//! Either the check sees the work, or the claim sees the flag: no wake-up is lost.
+//! Either the sleeper's check sees the work, or the waker sees the armed flag: no wake-up is lost.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -27,7 +27,7 @@ pub(crate) struct Wake {
 }
 
 impl Wake {
-    /// Masked: the thread is awake.
+    /// A disarmed flag: its thread is awake.
     ///
     /// # Errors
     /// What `eventfd` says (too many open files).
@@ -86,23 +86,23 @@ pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
     }
 }
 
-/// Runs `with` on a thread made for it: it runs application code, which may block, and the
-/// housekeeping thread has other devices to serve. Runs it on this thread if the system has no
-/// thread left.
-pub(crate) fn on_another_thread<T: Send + 'static>(name: &str, things: Vec<T>, with: fn(Vec<T>)) {
-    if things.is_empty() {
+/// Starts a thread that calls `f` with `items`. `f` runs application code, which may block, and the
+/// housekeeping thread has other devices to serve. If the thread cannot be started, calls `f` on
+/// this thread.
+pub(crate) fn on_another_thread<T: Send + 'static>(name: &str, items: Vec<T>, f: fn(Vec<T>)) {
+    if items.is_empty() {
         return;
     }
-    // Shared, so that they are still here if the thread cannot be started.
-    let things = Arc::new(Mutex::new(things));
-    let theirs = things.clone();
-    let take = |things: &Mutex<Vec<T>>| {
-        std::mem::take(&mut *things.lock().unwrap_or_else(PoisonError::into_inner))
+    // Shared, so that the items are still here if the thread cannot be started.
+    let items = Arc::new(Mutex::new(items));
+    let for_thread = items.clone();
+    let take = |items: &Mutex<Vec<T>>| {
+        std::mem::take(&mut *items.lock().unwrap_or_else(PoisonError::into_inner))
     };
     if let Err(error) =
-        std::thread::Builder::new().name(name.into()).spawn(move || with(take(&theirs)))
+        std::thread::Builder::new().name(name.into()).spawn(move || f(take(&for_thread)))
     {
-        tracing::warn!(%error, name, "the application's code runs on this thread");
-        with(take(&things));
+        tracing::warn!(%error, name, "no thread can be started for the application's code; it runs on this thread, which may delay other devices");
+        f(take(&items));
     }
 }

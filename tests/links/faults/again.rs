@@ -61,7 +61,7 @@ fn restarted_server_is_used_again() {
                 ),
             "{health:?}"
         );
-        assert!(is_told(&device, "there is a connection again"), "{health:?}");
+        assert!(is_told(&device, "the connection is back"), "{health:?}");
     }
 }
 

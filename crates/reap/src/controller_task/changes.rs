@@ -157,13 +157,13 @@ impl ControllerTask {
             // No page: a reset has reclaimed it.
             None => Err(AdminError::Reset),
         };
-        raw.answer(answer);
+        raw.complete(answer);
     }
 
     /// A reset has taken back the raw command in flight.
     pub(super) fn forget_raw_command(&mut self) {
         if let Some(raw) = self.raw_command.take() {
-            raw.answer(Err(AdminError::Reset));
+            raw.complete(Err(AdminError::Reset));
         }
     }
 
@@ -174,6 +174,6 @@ impl ControllerTask {
             .take()
             .into_iter()
             .chain(waiting)
-            .for_each(|raw| raw.answer(Err(AdminError::Gone)));
+            .for_each(|raw| raw.complete(Err(AdminError::Gone)));
     }
 }

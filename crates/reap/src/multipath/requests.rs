@@ -449,7 +449,7 @@ impl MultipathRequests {
                 self.finish_unsent(token as u32, Err(failure.into()), now)
             }
             Action::ReadAna(path) => shared.request_refresh(path),
-            Action::Reset(path) => shared.ask_reset(path),
+            Action::Reset(path) => shared.request_reset(path),
         }
     }
 

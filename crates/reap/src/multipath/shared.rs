@@ -214,8 +214,8 @@ impl Multipath {
         self.wake_task(path);
     }
 
-    pub(super) fn ask_reset(&self, path: PathId) {
-        self.path_states.ask_reset(path);
+    pub(super) fn request_reset(&self, path: PathId) {
+        self.path_states.request_reset(path);
         self.wake_task(path);
     }
 

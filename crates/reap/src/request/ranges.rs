@@ -14,13 +14,13 @@ pub(super) struct Dataless {
     pub namespace: Namespace,
     pub lba: u64,
     pub bytes: u64,
-    /// Deallocate: the buffer holds the caller's list.
+    /// For a Deallocate: the buffer holds a list of ranges that the caller has made.
     pub listed: bool,
 }
 
 impl Dataless {
-    /// Checks the request and returns its buffer. A Deallocate gets one with its list: `carried`,
-    /// if that has room, or one from `pool`.
+    /// Checks the request and returns its buffer. For a Deallocate this is a buffer with its list
+    /// of ranges: `carried`, if the list fits, or a buffer from `pool`.
     #[cold]
     #[inline(never)]
     pub(super) fn check(
@@ -29,8 +29,7 @@ impl Dataless {
         pool: &DmaPool,
     ) -> (Result<(), Refused>, Option<DmaBuf>) {
         if self.op == Op::Flush {
-            // The request table would take bytes for blocks and post a command for each part of
-            // them.
+            // A Flush has no length: the request table would split it by its bytes.
             let refused =
                 Refused::FlushOfBytes { bytes: self.bytes.try_into().unwrap_or(u32::MAX) };
             return (if self.bytes == 0 { Ok(()) } else { Err(refused) }, carried);
@@ -41,7 +40,7 @@ impl Dataless {
         if self.listed {
             return (self.check_list(carried.as_ref(), pool), carried);
         }
-        let (blocks, most) = match self.blocks_and_most(&carried, pool) {
+        let (blocks, most) = match self.check_range(&carried, pool) {
             Ok(both) => both,
             Err(why) => return (Err(why), carried),
         };
@@ -86,15 +85,14 @@ impl Dataless {
         Ok(())
     }
 
-    /// Checks a caller's list: its ranges lie in the namespace and are not more than one command
-    /// may have.
+    /// Checks a list that the caller has made: its ranges lie in the namespace, and one command may
+    /// have that many.
     fn check_list(&self, buf: Option<&DmaBuf>, pool: &DmaPool) -> Result<(), Refused> {
         let (splitter, blocks) = (self.namespace.splitter(), self.namespace.blocks());
         let unsupported = Refused::Unsupported { op: self.op, nsid: self.namespace.nsid().0 };
         let most = splitter.max_optional_blocks(self.op).ok_or(unsupported)?;
         let count = self.bytes / splitter.block_size();
-        // The buffer may be shorter than the list that it should hold: ranges beyond it do not
-        // exist.
+        // The buffer may be too short for the list: ranges beyond its end do not exist.
         let list = buf.map_or(&[][..], |buf| buf.as_chunks().0);
         let max_ranges = splitter.max_ranges().min(list.len() as u32);
         let list = list.get(..count as usize).filter(|_| count <= u64::from(max_ranges));
@@ -117,12 +115,9 @@ impl Dataless {
         if all > u64::from(most) { Err(Refused::TooLong { blocks: all, most }) } else { Ok(()) }
     }
 
-    /// The number of blocks, and the most blocks of one part.
-    fn blocks_and_most(
-        &self,
-        carried: &Option<DmaBuf>,
-        pool: &DmaPool,
-    ) -> Result<(u32, u32), Refused> {
+    /// Checks the range. Returns the number of blocks, and the maximum number of blocks of one
+    /// part.
+    fn check_range(&self, carried: &Option<DmaBuf>, pool: &DmaPool) -> Result<(u32, u32), Refused> {
         let (splitter, lba) = (self.namespace.splitter(), self.lba);
         let unsupported = Refused::Unsupported { op: self.op, nsid: self.namespace.nsid().0 };
         let most = splitter.max_optional_blocks(self.op).ok_or(unsupported)?;
@@ -141,7 +136,7 @@ impl Dataless {
             );
             return Err(Refused::Length { bytes, block: size as u32, buffer });
         }
-        // A part's first block is 32 bits of a `Token`.
+        // A `Token` has 32 bits for a part's first block.
         let count =
             u32::try_from(count).map_err(|_| Refused::TooLong { blocks: count, most: u32::MAX })?;
         if carried.as_ref().is_some_and(|buf| !buf.is_of(pool.key())) {
@@ -162,9 +157,9 @@ impl Dataless {
     }
 }
 
-/// Writes a caller's ranges to `buf`, as far as it has room, and clears the rest of the list. A
-/// range that ends before it begins, or is too long for a list entry, becomes an empty one, which
-/// is refused later.
+/// Writes a caller's ranges to `buf`, as many as fit, and clears the rest of the list. A range that
+/// ends before it begins, or that is too long for a list entry, becomes an empty range, which is
+/// refused later.
 pub(super) fn list(ranges: &[std::ops::Range<u64>], buf: &mut DmaBuf) {
     let entry = |range: &std::ops::Range<u64>| {
         let blocks = range.end.saturating_sub(range.start).try_into().unwrap_or(0);

@@ -1,5 +1,6 @@
-//! Requests to a controller's task (`controller_task.rs`), from any thread: close, reset, raw admin
-//! commands, queues without a thread. Each is stored here, and then wakes the housekeeping thread.
+//! What any thread may request of a controller's task (`controller_task.rs`): close, reset, admin
+//! commands that a caller built, queues without a thread to take over. Each request is stored here,
+//! and the housekeeping thread is woken.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -31,27 +32,27 @@ pub(crate) struct ControlShared {
     pub reporter: Reporter,
 }
 
-/// Dword 0 of the completion and the data, which a command may have filled.
-pub(crate) type Answer = Result<(u32, Vec<u8>), AdminError>;
+/// Dword 0 of the completion, and the data, which the command may have filled.
+pub(crate) type AdminResult = Result<(u32, Vec<u8>), AdminError>;
 
-/// A caller's admin command.
+/// An admin command that a caller built.
 pub(crate) struct RawCommand {
     pub sqe: Sqe,
     pub data: Vec<u8>,
-    reply: SyncSender<Answer>,
+    reply: SyncSender<AdminResult>,
 }
 
 impl RawCommand {
-    /// Sends the answer to the caller.
-    pub(crate) fn answer(self, answer: Answer) {
-        // An error means that the caller has stopped waiting. The channel has room for the one
-        // answer.
-        _ = self.reply.try_send(answer);
+    /// Sends the result to the caller.
+    pub(crate) fn complete(self, result: AdminResult) {
+        // The channel has room for this one result, so an error means that the caller has stopped
+        // waiting.
+        _ = self.reply.try_send(result);
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Poison is ignored: the locks guard plain stores, which a panic does not leave half done.
+    // Poison is ignored, because the locks guard plain stores, which a panic cannot interrupt.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -72,7 +73,7 @@ impl Control {
         self.0.clone()
     }
 
-    /// The reporter for its queues.
+    /// The reporter for the controller's queues.
     pub(crate) fn reporter(&self) -> Reporter {
         self.0.reporter.clone()
     }
@@ -91,12 +92,12 @@ impl Control {
         self.kick();
     }
 
-    /// Queues a raw admin command. The receiver gets the answer.
-    pub(crate) fn admin_command(&self, sqe: Sqe, data: Vec<u8>) -> Receiver<Answer> {
-        let (reply, answer) = sync_channel(1);
+    /// Queues an admin command that a caller built. The receiver gets the result.
+    pub(crate) fn admin_command(&self, sqe: Sqe, data: Vec<u8>) -> Receiver<AdminResult> {
+        let (reply, result) = sync_channel(1);
         self.0.raw_commands().push_back(RawCommand { sqe, data, reply });
         self.kick();
-        answer
+        result
     }
 
     /// Hands over a queue of a file whose thread is gone.
@@ -107,7 +108,7 @@ impl Control {
 
     /// Records that a requested mode needs Interrupt Coalescing, and the device has none.
     pub(crate) fn refuse_coalescing(&self) {
-        // One event per device, however many queues ask.
+        // One event per device, whatever the number of queues that need it.
         let known = std::mem::replace(&mut self.0.health().coalescing_refused, true);
         if !known {
             self.0.reporter.push(EventKind::CoalescingRefused);
@@ -142,9 +143,9 @@ impl ControlShared {
         self.reset.swap(false, Relaxed)
     }
 
-    /// Whether the device and its last queue are gone.
+    /// Whether the last handle of the device and its last queue have been dropped.
     pub(crate) fn is_closing(&self) -> bool {
-        // Acquire: afterwards the task sees the open requests that the last queue has left.
+        // Acquire: the task then also sees the open requests that the last queue has left.
         self.closing.load(Acquire)
     }
 }

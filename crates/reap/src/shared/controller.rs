@@ -1,5 +1,5 @@
-//! An open controller, file or block device, as its device and its queues share it.
-//! [`OpenController`] is the handle; the last clone closes the device.
+//! An open controller, file or block device, which a device and its queues share.
+//! [`OpenController`] is the handle; dropping the last clone closes the controller.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -27,8 +27,8 @@ use crate::options::OpenOptions;
 use crate::request::Request;
 use crate::transport::{NO_TRANSPORT, Transport};
 
-/// How long a caller waits for its admin command: a reset, or several, may come first.
-const LONGEST_COMMAND: Duration = Duration::from_secs(60);
+/// Maximum time that a caller waits for its admin command, which may be sent only after resets.
+const MAX_COMMAND_TIME: Duration = Duration::from_secs(60);
 
 /// How long a thread that closes a queue waits for requests that the kernel was asked to cancel.
 const CANCEL_TIMEOUT: Nanos = Nanos::from_secs(1);
@@ -39,9 +39,9 @@ pub(crate) struct OpenController(Arc<Shared>);
 
 struct Shared {
     transport: Transport,
-    /// Copies of the transport's number and pool: each batch reads them, without a match on the
-    /// transport.
+    /// A copy of the transport's number, which each batch reads without a match on the transport.
     number: u32,
+    /// A copy of the transport's pool, for the same reason.
     pool: DmaPool,
     queue_table: QueueTable,
     files: Arc<FileQueues>,
@@ -69,13 +69,13 @@ pub struct Description {
     pub version: String,
     /// Hardware queues in use.
     pub hardware_queues: usize,
-    /// Commands in flight on each.
+    /// Maximum number of commands in flight on each hardware queue.
     pub depth: u32,
     /// Namespaces that cannot be used, each with the reason.
     pub refused: Vec<String>,
 }
 
-/// The parts of a [`OpenController`], from its bring-up.
+/// What the bring-up of a controller returns, to make an [`OpenController`] of.
 pub(crate) struct Opened {
     pub transport: Transport,
     pub queues: Vec<Arc<HwQueue>>,
@@ -93,9 +93,9 @@ pub(crate) struct NamespaceSizes(Arc<SizeTable>);
 struct SizeTable {
     sizes: Box<[(Nsid, AtomicU64)]>,
     transport: u32,
-    /// The transport number that the data path compares with each request's namespace. While some
-    /// namespace cannot be used it is [`NO_TRANSPORT`], which no request has: every request then
-    /// takes the slow check.
+    /// The transport number that the data path compares with that of each request's namespace.
+    /// While some namespace cannot be used, it is [`NO_TRANSPORT`], which is the number of no
+    /// namespace: every request then takes the slow check.
     number: AtomicU32,
 }
 
@@ -117,8 +117,8 @@ impl NamespaceSizes {
     /// the namespace is unknown. Only the controller's task calls it.
     pub(crate) fn set(&self, nsid: Nsid, blocks: u64) -> Option<u64> {
         let before = self.find(nsid)?.swap(blocks, AcqRel);
-        // One comparison on the data path covers all namespaces, so one that is gone slows them all
-        // down.
+        // The data path makes one comparison for all namespaces, so a namespace that is gone makes
+        // requests to all of them slower.
         let any_gone = self.0.sizes.iter().any(|(_, blocks)| blocks.load(Relaxed) == 0);
         self.0.number.store(if any_gone { NO_TRANSPORT } else { self.0.transport }, Release);
         Some(before)
@@ -203,35 +203,35 @@ impl OpenController {
         }
     }
 
-    /// The mode that a queue gets when `asked` is requested. `made_for`: the mode of the kernel's
-    /// own (IOPOLL, SQPOLL) for which the queue's ring was made.
+    /// The mode that a queue gets when the mode `asked` is requested. `made_for`: the kernel's own
+    /// mode (IOPOLL, SQPOLL) for which the queue's ring was made.
     pub(crate) fn mode_on(&self, made_for: Option<Mode>, asked: Mode) -> Mode {
         // The kernel's own modes are flags of io_uring_setup: a ring cannot enter or leave them.
         if let Some(own) = made_for {
             return own;
         }
-        // The kernel coalesces no completions of a file.
+        // A file has no Interrupt Coalescing.
         if asked.moderation().is_some() && matches!(self.0.transport, Transport::Kernel(_)) {
-            // The event first: a caller that sees its queue in another mode finds the reason among
-            // the events.
+            // The event is logged before the mode changes, so that a caller who sees another mode
+            // finds the reason among the events.
             self.0.control.refuse_coalescing();
             return Mode::INTERRUPT;
         }
         if asked.is_the_kernels() { Mode::INTERRUPT } else { asked }
     }
 
-    /// [`OpenController::mode_on`] for queue `number`, with an event if the queue's ring rules the
-    /// mode out.
+    /// [`OpenController::mode_on`] for queue `number`. Logs an event if the queue's ring was not
+    /// made for the mode.
     pub(crate) fn mode_for(&self, number: u16, made_for: Option<Mode>, asked: Mode) -> Mode {
         let in_force = self.mode_on(made_for, asked);
-        // `mode_on` has reported the other reason, coalescing.
+        // If the reason is coalescing, `mode_on` has logged it.
         if in_force != asked && (made_for.is_some() || asked.is_the_kernels()) {
             self.reporter().push(EventKind::ModeUnavailable { queue: number, asked, in_force });
         }
         in_force
     }
 
-    /// The reporter for its queues.
+    /// The reporter for the controller's queues.
     pub(crate) fn reporter(&self) -> Reporter {
         self.0.control.reporter()
     }
@@ -250,7 +250,7 @@ impl OpenController {
     pub(crate) fn current(&self, namespace: &Namespace) -> Namespace {
         let ours = namespace.device() == self.0.number;
         match &self.0.transport {
-            // A handle of another device: this one does not know its size.
+            // A namespace of another device: its current size is not known here.
             _ if !ours => *namespace,
             Transport::Ring(_) => self
                 .0
@@ -276,16 +276,16 @@ impl OpenController {
         Mode::try_from(self.0.mode.load(Relaxed)).unwrap_or(Mode::INTERRUPT)
     }
 
-    /// How long [`crate::thread::queue_pair::QueuePair::close`] waits for requests that only its
-    /// thread can reap: until they are late, and then for the kernel to cancel them.
+    /// How long [`crate::thread::queue_pair::QueuePair::close`] waits for requests that only the
+    /// queue's thread can reap: until they time out, and then for the kernel to cancel them.
     pub(crate) fn close_timeout(&self) -> Nanos {
         self.0.timeout + CANCEL_TIMEOUT
     }
 
     /// Changes the completion mode of every queue, with requests in flight or without.
     pub(crate) fn set_mode(&self, mode: Mode) {
-        // First the mode of the device: a queue that is taken from now on begins in it, or is in
-        // the list below.
+        // The device's mode is set first: a queue that is taken from now on begins in this mode, or
+        // is in the list below.
         self.0.mode.store(mode.into(), Relaxed);
         for queue in self.queues() {
             queue.mode.request(self.mode_on(queue.made_for, mode));
@@ -299,7 +299,7 @@ impl OpenController {
         self.0.control.kick();
     }
 
-    /// All its queues, taken or not.
+    /// All software queues, taken or not.
     fn queues(&self) -> impl Iterator<Item = Arc<QueueShared>> {
         self.0
             .queue_table
@@ -314,22 +314,22 @@ impl OpenController {
         self.queues().for_each(|queue| queue.fail_retries());
     }
 
-    /// Requests that are not finished, over all queues.
+    /// Number of requests that are not finished, over all queues.
     pub(crate) fn in_flight(&self) -> u32 {
         self.queues().map(|queue| queue.open()).sum()
     }
 
-    /// Its identity.
+    /// The controller's identity.
     pub(crate) fn description(&self) -> &Description {
         &self.0.description
     }
 
-    /// Its state, with counts of resets and aborts.
+    /// The controller's health, with counts of resets and aborts.
     pub(crate) fn health(&self) -> Health {
         self.0.control.health()
     }
 
-    /// Sends an admin command that was checked, and waits for the completion.
+    /// Sends an admin command that `admin::checked` has returned, and waits for the completion.
     ///
     /// # Errors
     /// See [`AdminError`].
@@ -337,9 +337,10 @@ impl OpenController {
         if let Transport::Kernel(transport) = &self.0.transport {
             return transport.admin_command(&sqe, data);
         }
-        let answer = self.0.control.admin_command(sqe, data.to_vec()).recv_timeout(LONGEST_COMMAND);
-        let (result, filled) = answer.map_err(|error| match error {
-            RecvTimeoutError::Timeout => AdminError::NoAnswer(LONGEST_COMMAND),
+        let completion =
+            self.0.control.admin_command(sqe, data.to_vec()).recv_timeout(MAX_COMMAND_TIME);
+        let (result, filled) = completion.map_err(|error| match error {
+            RecvTimeoutError::Timeout => AdminError::NoAnswer(MAX_COMMAND_TIME),
             RecvTimeoutError::Disconnected => AdminError::Gone,
         })??;
         data.copy_from_slice(&filled);
@@ -351,8 +352,9 @@ impl OpenController {
         self.0.control.request_reset();
     }
 
-    /// Checks a request again that [`OpenController::checker`] has refused for `why`. While some
-    /// namespace cannot be used the checker refuses every request ([`SizeTable::number`]).
+    /// Checks a request again that [`OpenController::checker`] has refused for the reason `why`.
+    /// This is necessary because the checker refuses every request while some namespace cannot be
+    /// used ([`SizeTable::number`]).
     ///
     /// # Errors
     /// The request, and why it is refused.
@@ -375,7 +377,7 @@ impl OpenController {
         }
     }
 
-    /// Its counters since it was opened.
+    /// The controller's counters since it was opened.
     pub(crate) fn counters(&self) -> DeviceCounters {
         let notify = self.0.transport.end().map(|end| end.notify_time()).unwrap_or_default();
         let doorbell_registers = match &self.0.transport {
@@ -388,7 +390,7 @@ impl OpenController {
             leaked_bytes: self.pool().leaked(),
             ..self.0.files.counters()
         };
-        // Hardware queues may share a vector, whose messages must be counted once.
+        // Hardware queues may share a vector. Its messages must be counted only once.
         let mut vectors = Vec::new();
         let mut is_counted = |vector| {
             let before = vectors.contains(&vector);
@@ -403,7 +405,7 @@ impl OpenController {
             .fold(device, DeviceCounters::and)
     }
 
-    /// The counters of one of its hardware queues.
+    /// The counters of one of the controller's hardware queues.
     pub(crate) fn hardware_counters(&self, queue: &HwQueue) -> HardwareCounters {
         let counters = || queue.pairs().map(|pair| pair.counters());
         let all = self.0.queue_table.all();
@@ -421,17 +423,17 @@ impl OpenController {
         }
     }
 
-    /// A function that checks whether a request can be carried out on this controller; see
+    /// A function that checks whether this controller can execute a request; see
     /// [`Request::check`].
     #[inline]
     pub(crate) fn checker(&self) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
         self.checker_for(self.0.sizes.number())
     }
 
-    /// The same for namespaces of the transport `number`.
+    /// A checker that accepts namespaces of the transport with this number.
     #[inline]
     fn checker_for(&self, number: u32) -> impl Fn(Request) -> (Result<(), Refused>, Request) {
-        // Loaded once per batch.
+        // Read once per batch.
         let (pool, key) = (self.pool(), self.pool().key());
         #[inline(always)] // A request stays in registers from the caller's iterator to its slot.
         move |request| {

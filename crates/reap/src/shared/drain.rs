@@ -1,5 +1,6 @@
-//! The users of a hardware queue's drain thread (`threaded`): the first one starts it, the last one
-//! joins it. The thread itself is `thread/drain_thread.rs`.
+//! The users of a hardware queue's *drain thread*, which in the mode `threaded` reaps for the
+//! threads that share the queue. The first user starts the thread, the last one joins it. The
+//! thread's code is in `thread/drain_thread.rs`.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -13,21 +14,22 @@ use crate::wake::Wake;
 
 /// The drain thread of a hardware queue, if it runs, and its users.
 pub(crate) struct Drain {
-    /// Locked while the thread is started or joined, so that there are never two. The drain thread
-    /// does not take this lock: the thread that joins it holds it.
+    /// Locked while the thread is started or joined, so that there are never two drain threads. The
+    /// drain thread must not take this lock, because the thread that joins it holds the lock.
     thread: Mutex<Option<JoinHandle<()>>>,
     state: Mutex<DrainUsers>,
-    /// While the thread runs the hardware queue is shared: another thread than their owner may reap
-    /// completions, and sleeping on the vector takes the notification role.
+    /// The drain thread runs. The hardware queue is then shared: completions may be reaped by
+    /// another thread than their owner, and a thread must own the notification role to sleep on the
+    /// vector.
     running: AtomicBool,
     pub wake: Wake,
-    /// CPU time of threads that have ended.
+    /// CPU time of drain threads that have ended.
     spent: AtomicU64,
 }
 
 #[derive(Default)]
 struct DrainUsers {
-    /// Software queues in `threaded`.
+    /// Number of software queues in `threaded`.
     users: u32,
     clock: Option<ThreadCpuClock>,
 }
@@ -78,8 +80,8 @@ impl Drain {
         let mut thread = self.thread();
         self.state().users += 1;
         if thread.is_none() {
-            // Before it starts: if `is_shared` were false the drain thread would take no role, arm
-            // nothing and sleep for ever.
+            // Set before the thread starts: if `is_shared` were false, the drain thread would not
+            // take the role, arm nothing, and sleep for ever.
             self.running.store(true, Release);
             *thread = Some(begin().inspect_err(|_| {
                 self.state().users -= 1;
@@ -89,8 +91,8 @@ impl Drain {
         Ok(())
     }
 
-    /// A software queue leaves `threaded`. The last one joins the thread; what the thread has
-    /// reaped is in the inboxes then. Call without any lock.
+    /// A software queue leaves `threaded`. The last one joins the thread; after that all
+    /// completions that the thread has reaped are in the inboxes. Call this without holding a lock.
     pub(crate) fn release(&self) {
         let mut thread = self.thread();
         let mut state = self.state();
@@ -120,14 +122,14 @@ impl Drain {
         self.state().users > 0
     }
 
-    /// Called by the drain thread: if it has no user, adds its CPU time to the sum and returns
-    /// true. It gets no user any more then, because [`Drain::release`] holds the lock that
+    /// Called by the drain thread: if there is no user, adds the thread's CPU time to the sum and
+    /// returns true. No user can come after that, because [`Drain::release`] holds the lock that
     /// [`Drain::acquire`] needs until the thread has ended.
     pub(crate) fn finish_if_unused(&self) -> bool {
         let mut state = self.state();
         let unused = state.users == 0;
         if unused {
-            // Both under the lock that `cpu` takes, so that no time is counted twice.
+            // Both are changed under the lock that `cpu` takes, so that no time is counted twice.
             state.clock = None;
             self.spent.fetch_add(hw::thread_cpu().0, AcqRel);
         }

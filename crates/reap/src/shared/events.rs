@@ -17,14 +17,14 @@ use crate::health::PermanentFailure;
 use crate::instant::Instant;
 use crate::wake::{on_another_thread, wake_all};
 
-/// Events that a device keeps.
+/// Maximum number of events that a device keeps.
 const KEPT: usize = 256;
 
 /// An event of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// When.
+    /// When the event happened.
     pub at: Instant,
     /// The path, an index of [`Device::paths`](crate::Device::paths); `None` if the device is not
     /// `multipath:`.
@@ -37,18 +37,20 @@ pub struct Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// The controller is reset. Requests in flight are posted again once it is up, or fail.
+    /// A reset of the controller begins. Requests in flight are posted again when the controller is
+    /// up, or fail.
     Reset(ResetCause),
     /// The controller is up again after a reset.
     Restored,
     /// The controller was removed or cannot be used any more: every request fails, or takes another
     /// path.
     PermanentFailure(PermanentFailure),
-    /// Requests exceeded the time-out. They are aborted, or the kernel is asked to cancel them.
+    /// Requests have exceeded the time-out. They are aborted, or the kernel is asked to cancel
+    /// them.
     TimedOut {
-        /// Their queue.
+        /// The queue of the requests.
         queue: u16,
-        /// How many.
+        /// Number of requests.
         requests: u32,
         /// The time-out.
         after: Nanos,
@@ -58,9 +60,9 @@ pub enum EventKind {
     Resized {
         /// The namespace.
         nsid: Nsid,
-        /// Its logical blocks before.
+        /// Its size in logical blocks before.
         before: u64,
-        /// Its logical blocks now; 0: it is gone, or was replaced by another namespace.
+        /// Its size in logical blocks now; 0: it is gone, or was replaced by another namespace.
         blocks: u64,
     },
     /// The controller has sent an asynchronous event (Base §5.1.2). The library has read the log
@@ -72,7 +74,7 @@ pub enum EventKind {
     Disconnected(String),
     /// The connection is back, and the controller is brought up.
     Reconnected,
-    /// The device has no Interrupt Coalescing: `coalesce`, `dim` and `vic` run as `interrupt`.
+    /// The device has no Interrupt Coalescing: `coalesce`, `dim` and `vic` behave as `interrupt`.
     CoalescingRefused,
     /// A queue could not get the requested mode, because its ring was made for another one.
     ModeUnavailable {
@@ -94,7 +96,7 @@ impl fmt::Display for EventKind {
             EventKind::Restored => f.write_str("the controller is up again"),
             EventKind::PermanentFailure(why) => write!(f, "the controller is given up: {why}"),
             EventKind::TimedOut { queue, requests, after } => {
-                write!(f, "{requests} requests of queue {queue} have no answer after {after}, and are aborted")
+                write!(f, "{requests} requests of queue {queue} have not completed after {after}, and are aborted")
             }
             EventKind::Resized { nsid, before, blocks } => {
                 write!(f, "namespace {nsid} has {blocks} logical blocks now, and had {before}")
@@ -105,9 +107,9 @@ impl fmt::Display for EventKind {
             }
             EventKind::Path(status) => write!(f, "the path is {status}"),
             EventKind::Disconnected(why) => f.write_str(why),
-            EventKind::Reconnected => f.write_str("there is a connection again, and the controller is brought up"),
+            EventKind::Reconnected => f.write_str("the connection is back, and the controller is brought up"),
             EventKind::CoalescingRefused => {
-                f.write_str("there is no Interrupt Coalescing: `coalesce`, `dim` and `vic` are `interrupt` here")
+                f.write_str("the device has no Interrupt Coalescing: `coalesce`, `dim` and `vic` behave as `interrupt`")
             }
             EventKind::ModeUnavailable { queue, asked, in_force } => {
                 write!(f, "queue {queue} is in `{in_force}`: its ring was not made for `{asked}`")
@@ -136,11 +138,12 @@ pub(crate) struct EventLog {
 #[derive(Default)]
 struct LogState {
     kept: VecDeque<Event>,
-    /// Events that were dropped from the front of `kept`: the number of its first event.
+    /// How many events were dropped from the front of `kept`, which is also the number of the first
+    /// event in it.
     dropped: u64,
-    /// Controllers that are open. With none there are no more events.
+    /// Number of controllers that are open. If it is 0, no more events come.
     sources: usize,
-    /// Receivers so far; numbers the next one.
+    /// Number of receivers so far, which is the number of the last one.
     receivers: u64,
     /// At most one waker for each receiver.
     wakers: Vec<(u64, Waker)>,
@@ -166,7 +169,7 @@ impl EventLog {
         let wakers: Vec<_> = state.wakers.drain(..).map(|(_, waker)| waker).collect();
         drop(state);
         self.changed.notify_all();
-        // Wakers are the application's code. Most events come from the housekeeping thread, which
+        // Wakers run the application's code. Most events come from the housekeeping thread, which
         // must not block.
         on_another_thread("reap-wake", wakers, wake_all);
     }
@@ -200,7 +203,7 @@ pub(crate) struct EventSource {
 }
 
 impl EventSource {
-    /// For the only controller (no `path`), or for that of a path.
+    /// For the only controller of a device (`path` is `None`), or for a path's controller.
     pub(crate) fn new(log: Arc<EventLog>, path: Option<usize>) -> EventSource {
         log.lock().sources += 1;
         EventSource { log, path }
@@ -225,10 +228,10 @@ impl Drop for EventSource {
     }
 }
 
-/// Receives the events of a device ([`Device::events`](crate::Device::events)), on any thread, from
-/// the time when the device was opened. A device keeps its last 256 events. A receiver that is
-/// further behind loses the oldest, and counts them ([`Events::lost`]). It does not keep the device
-/// open.
+/// Receives the events of a device ([`Device::events`](crate::Device::events)), on any thread. The
+/// first event received is the oldest of the last 256 events, which a device keeps. A receiver that
+/// is further behind loses the oldest events, and counts them ([`Events::lost`]). A receiver does
+/// not keep the device open.
 ///
 /// ```
 /// use reap::{Device, EventKind};
@@ -295,8 +298,8 @@ impl Events {
         }
         let before = state.take_waker(self.number);
         state.wakers.push((self.number, waker));
-        // Dropping a waker runs the application's code, which may use the device: not under the
-        // lock.
+        // Not under the lock: dropping a waker runs the application's code, which may use the
+        // device.
         drop(state);
         drop(before);
         Poll::Pending

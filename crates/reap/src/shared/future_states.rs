@@ -1,19 +1,21 @@
-//! The state of each future, by ticket. A request may move to another path, and its queue to
-//! another thread; the future keeps its ticket.
+//! The state of each future of a queue. A *ticket* is the index of a future's state. A request may
+//! move to another path, and its queue to another thread; the future keeps its ticket.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use crate::request::Completion;
 
-/// The tickets of one queue. The queue's thread issues and completes them; any thread polls them.
+/// The states of the futures of one queue. The queue's thread issues and completes tickets; any
+/// thread polls them.
 #[derive(Debug, Default)]
 pub(crate) struct FutureStates(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
+    /// By ticket.
     tickets: Vec<FutureState>,
-    /// Free tickets.
+    /// Tickets without a future.
     free: Vec<u32>,
 }
 
@@ -54,11 +56,12 @@ impl FutureStates {
         at
     }
 
-    /// The request is finished. The waker to be called, outside every lock.
+    /// The request is finished. Returns the future's waker, which the caller calls without holding
+    /// a lock.
     ///
     /// # Errors
-    /// The future was dropped: the completion. Dropping it may run the application's code, so not
-    /// under a lock.
+    /// The future was dropped. Returns the completion, which the caller drops without holding a
+    /// lock, because that may run the application's code.
     pub(crate) fn complete(
         &self,
         at: u32,
@@ -73,7 +76,7 @@ impl FutureStates {
                 }
             }
             Some(FutureState::Dropped) => {
-                // Only now: a ticket that is issued again must not receive this completion.
+                // Freed only now, so that no new future could receive this completion.
                 table.free_ticket(at);
                 Err(completion)
             }
@@ -81,10 +84,11 @@ impl FutureStates {
         }
     }
 
-    /// A future's poll: takes the completion, or stores the waker.
+    /// For a future that is polled: takes the completion, or stores the waker.
     ///
     /// # Errors
-    /// The request is open: the waker of the last poll, for the caller to drop outside the lock.
+    /// The request is open. Returns the waker of the last poll, for the caller to drop without
+    /// holding a lock.
     pub(crate) fn poll(&self, at: u32, waker: Waker) -> Result<Completion, Option<Waker>> {
         let mut table = self.lock();
         match table.tickets.get_mut(at as usize) {
@@ -107,8 +111,8 @@ impl FutureStates {
             Some(FutureState::Complete(_)) => table.free_ticket(at),
             _ => return,
         };
-        // The waker or the buffer: dropping them runs the application's code, which may poll
-        // another ticket.
+        // Not under the lock: dropping a waker or a buffer may run the application's code, which
+        // may poll another ticket.
         drop(table);
         drop(was);
     }

@@ -1,5 +1,6 @@
-//! A hardware queue as its threads share it: the queue pairs, the software queues that post to them
-//! (*users*), and the role of owning the notification.
+//! A hardware queue, which several threads may share: the queue pairs, the software queues that
+//! post to them (*users*), and the notification role, which says which thread sleeps on the
+//! interrupt.
 //!
 //! ```text
 //!   users[0] ─┐                         ┌─► role owner ─ epoll: vector + own wake-up
@@ -10,8 +11,8 @@
 //!   tags returned by A:            wait list → notice to each waiter
 //! ```
 //!
-//! Memory ordering: the inbox has a lock; the notice flag is a release store, and `Wake::tell` has
-//! the SeqCst fence of invariant 1 between that store and its test whether the thread sleeps.
+//! Memory ordering: the inbox has a lock. The notice flag is a release store, and `Wake::notify`
+//! has the SeqCst fence of invariant 1 between that store and its test whether the thread sleeps.
 
 use std::sync::Arc;
 
@@ -29,27 +30,27 @@ use crate::transport::{Pair, RingPair};
 
 /// A hardware queue, shared by its threads.
 pub(crate) struct HwQueue {
-    /// The interrupt queue. Transports whose vectors have a mask bit need no other.
+    /// The interrupt queue. Transports whose vectors can be masked have no other pair.
     pub pair: RingPair,
     /// The poll queue (IEN = 0).
     pub polled: Option<RingPair>,
-    /// The software queues that post to it, one for each thread.
+    /// The software queues that post to this queue, one for each thread.
     pub users: Box<[Arc<QueueShared>]>,
-    /// The thread that sleeps on the vector. Used only if [`HwQueue::is_shared`].
+    /// Which thread sleeps on the vector. Used only if [`HwQueue::is_shared`].
     pub role: NotificationRole,
-    /// For protocol violations.
+    /// Where protocol violations are reported.
     pub reporter: Reporter,
-    /// The drain thread, for queues in `threaded`.
+    /// The drain thread, for users in the mode `threaded`.
     pub drain: Drain,
-    /// Queues that have found no tag.
+    /// Software queues that wait for a tag.
     pub waiters: TagWaitList,
 }
 
-/// Most polls of a pair by [`HwQueue::reap_for_owners`], so that its caller gets to other work
-/// (invariant 2).
-const ROUNDS: usize = 4;
+/// Maximum number of polls of a pair by [`HwQueue::reap_for_owners`], so that its caller gets to
+/// other work (invariant 2).
+const MAX_POLLS: usize = 4;
 
-/// Most users of one hardware queue: a token has 8 bits for them.
+/// Maximum number of users of one hardware queue: a token has 8 bits for the user.
 pub(crate) const MAX_USERS: usize = 256;
 
 impl HwQueue {
@@ -63,7 +64,7 @@ impl HwQueue {
         users: Box<[Arc<QueueShared>]>,
         reporter: Reporter,
     ) -> std::io::Result<HwQueue> {
-        // One more, for the drain thread.
+        // One id more than users: for the drain thread.
         let role = NotificationRole::new(users.len() + 1);
         Ok(HwQueue {
             pair,
@@ -76,23 +77,24 @@ impl HwQueue {
         })
     }
 
-    /// Its pairs, with doorbells and vector.
+    /// The pairs, with doorbells and vector.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = &RingPair> {
         std::iter::once(&self.pair).chain(&self.polled)
     }
 
-    /// Its pairs, as `driver` sees them.
+    /// The pairs, as the crate `driver` has them.
     pub(crate) fn queue_pairs(&self) -> impl Iterator<Item = &Pair> {
         self.pairs().map(RingPair::queue_pair)
     }
 
-    /// Tags of all pairs: most commands in flight.
+    /// Number of tags of all pairs, which is the maximum number of commands in flight.
     pub(crate) fn tags(&self) -> u32 {
         self.pairs().map(RingPair::tags).sum()
     }
 
-    /// For the housekeeping thread, which waits for no lock: rings the doorbells unless some thread
-    /// is posting, which will do so itself. Returns the number of commands announced.
+    /// For the housekeeping thread, which waits for no lock: rings the doorbells of the pairs,
+    /// except those to which a thread is posting, which rings the doorbell itself. Returns the
+    /// number of commands announced.
     pub(crate) fn try_commit(&self) -> u32 {
         self.pairs().map(RingPair::try_commit).sum()
     }
@@ -103,8 +105,8 @@ impl HwQueue {
         self.pair.pending() || self.polled.as_ref().is_some_and(RingPair::pending)
     }
 
-    /// Its part of the device's counters. `is_counted`: whether the messages of a vector are
-    /// counted already.
+    /// The queue's part of the device's counters. `is_counted`: whether the messages of a vector
+    /// have been counted already.
     pub(crate) fn device_counters(
         &self,
         mut is_counted: impl FnMut(Vector) -> bool,
@@ -119,7 +121,7 @@ impl HwQueue {
         self.users.iter().for_each(|user| user.notice());
     }
 
-    /// Whether several software queues post to it.
+    /// Whether several software queues post to this queue.
     #[inline]
     pub(crate) fn has_several_users(&self) -> bool {
         self.users.len() > 1
@@ -131,22 +133,23 @@ impl HwQueue {
         self.has_several_users() || self.drain.is_running()
     }
 
-    /// Wakes the queues that wait for a tag: some may have come back. Call without any lock.
+    /// Wakes the software queues that wait for a tag, after tags may have been returned. Call this
+    /// without holding a lock.
     #[inline]
     pub(crate) fn tags_returned(&self) {
         self.waiters.returned(|user| self.users[usize::from(user)].notice());
     }
 
-    /// Reaps on behalf of the users, and delivers to their inboxes: for the drain and the
-    /// housekeeping thread. Each poll takes at most what `taken` has room for.
+    /// For the drain thread and the housekeeping thread: reaps, and delivers to the users' inboxes.
+    /// Each poll takes at most as many completions as fit `taken`.
     pub(crate) fn reap_for_owners(&self, taken: &mut Vec<Completed>) {
         for pair in self.pairs() {
             let mut left = false;
-            for _ in 0..ROUNDS {
+            for _ in 0..MAX_POLLS {
                 taken.clear();
                 let reaped = pair.try_reap_more(WEIGHT, taken);
                 left = reaped.as_ref().is_some_and(|reaped| reaped.more);
-                // The lock is busy: its holder reaps, and polls once more after the release.
+                // The lock is held: its holder reaps, and checks once more after the release.
                 let Some(reaped) = reaped else { break };
                 if let Some(violation) = reaped.violation {
                     self.reporter.violated(*violation);
@@ -160,14 +163,15 @@ impl HwQueue {
                 }
             }
             if left {
-                // The budget is used up with CQEs left, and no further message may come for them.
+                // The polls are used up, CQEs are left, and perhaps no further message comes for
+                // them.
                 self.wake_owner();
             }
         }
     }
 
     /// Wakes the thread that sleeps on the vector: it may have been notified of the CQEs that are
-    /// left, found the CQ lock busy, and gone back to sleep.
+    /// left, found the CQ lock held, and gone back to sleep.
     #[cold]
     fn wake_owner(&self) {
         if !self.is_shared() {
@@ -181,8 +185,8 @@ impl HwQueue {
     /// their threads.
     #[inline(never)] // Keeps its stack frame out of polls of a queue that is not shared.
     pub(crate) fn deliver(&self, except: Option<u8>, taken: &[Completed]) {
-        // A bit for each user: each thread is woken once, after all its completions are in the
-        // inbox.
+        // A bit for each user that gets completions: its thread is woken once, after all its
+        // completions are in the inbox.
         let mut left = [0u64; MAX_USERS / 64];
         for completed in taken {
             let owner = Token(completed.token).soft();
@@ -214,12 +218,12 @@ impl HwQueue {
         }
     }
 
-    /// The drain thread's id in the role: the first after those of the users.
+    /// The drain thread's id in the notification role: the first number after those of the users.
     pub(crate) fn drain_id(&self) -> WaiterId {
         WaiterId(self.users.len() as u32)
     }
 
-    /// Wakes a thread that is registered with the role, and has it poll.
+    /// Wakes a thread that is registered in the notification role, and has it poll.
     pub(crate) fn wake_waiter(&self, waiter: WaiterId) {
         match self.users.get(waiter.0 as usize) {
             Some(user) => user.notice(),

@@ -10,8 +10,8 @@
 //!  queue:  changes? (Acquire) → read the words → take the inbox
 //! ```
 //!
-//! So a queue that reads "lost" has, or finds in its inbox, all the requests that it had sent on
-//! the path.
+//! So when a queue reads that a path is lost, its inbox has the completions of all requests that it
+//! had sent on the path.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -66,22 +66,23 @@ struct PathState {
     wants_reset: AtomicBool,
 }
 
-/// A lost path whose controller another path is to reset.
+/// A Cross-Controller Reset: another path is to reset the controller of a lost path.
 struct CrossReset {
+    /// The lost path.
     path: PathId,
-    /// The controller, as of the association that was lost.
+    /// The command, which names the controller of the association that was lost.
     command: CrossControllerReset,
-    /// Paths that have been asked.
-    asked: PathSet,
+    /// Paths that have tried.
+    tried: PathSet,
     state: CrossResetState,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum CrossResetState {
     Wanted,
-    /// A path is at it.
+    /// A path is sending the command.
     Taken,
-    /// This path has: the controller executes no command any more.
+    /// This path has reset the controller, which executes no command any more.
     Done(PathId),
 }
 
@@ -91,7 +92,7 @@ const UNKNOWN_SIZE: u64 = u64::MAX;
 /// The path states of one multipath device.
 pub(crate) struct PathStates {
     paths: Box<[PathState]>,
-    /// Counts the changes of all paths. Queues read only this before each batch.
+    /// Number of changes of all paths. Before each batch a queue reads only this counter.
     changes: AtomicU64,
     /// The namespace, and its ANA group (0: none). Set when the paths are joined; `nsid` is 0
     /// before.
@@ -103,8 +104,8 @@ pub(crate) struct PathStates {
     /// Writes that no Flush has covered yet.
     pub marks: WriteMarks,
     /// See [`PathStates::fail_pending`].
-    impatient: AtomicBool,
-    /// One for each lost path, at most. Only the housekeeping thread uses them.
+    fails_pending: AtomicBool,
+    /// At most one for each lost path. Only the housekeeping thread uses them.
     cross_resets: Mutex<Vec<CrossReset>>,
     /// The event log of the device.
     pub events: Arc<EventLog>,
@@ -128,14 +129,14 @@ impl PathStates {
             group: AtomicU64::new(0),
             blocks: AtomicU64::new(0),
             marks: WriteMarks::new(queues, paths),
-            impatient: AtomicBool::new(false),
+            fails_pending: AtomicBool::new(false),
             cross_resets: Mutex::default(),
             events: Arc::default(),
             keep_alive,
         }
     }
 
-    /// Changes so far. One load, made before each batch.
+    /// Number of changes so far. One load.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Acquire)
@@ -176,16 +177,16 @@ impl PathStates {
         }
     }
 
-    /// From now on requests fail that no path can take, instead of waiting for one.
+    /// From now on requests that no path can take fail, instead of waiting for a path.
     pub(crate) fn fail_pending(&self) {
-        self.impatient.store(true, Release);
-        // Queues read `impatient` only after a change.
+        self.fails_pending.store(true, Release);
+        // Queues read `fails_pending` only after a change.
         self.changes.fetch_add(1, AcqRel);
     }
 
-    /// Whether [`PathStates::fail_pending`] was called. That counts as a change.
+    /// Whether [`PathStates::fail_pending`] was called. That call counts as a change.
     pub(crate) fn fails_pending(&self) -> bool {
-        self.impatient.load(Acquire)
+        self.fails_pending.load(Acquire)
     }
 
     fn request(&self, path: PathId, flag: fn(&PathState) -> &AtomicBool) {
@@ -194,13 +195,13 @@ impl PathStates {
         }
     }
 
-    /// Requests that the path's ANA log page is read and its size reported.
+    /// Requests that the path's task read the ANA log page and report the namespace's size.
     pub(crate) fn request_refresh(&self, path: PathId) {
         self.request(path, |path| &path.wants_refresh);
     }
 
     /// Requests a reset of the path's controller.
-    pub(crate) fn ask_reset(&self, path: PathId) {
+    pub(crate) fn request_reset(&self, path: PathId) {
         self.request(path, |path| &path.wants_reset);
     }
 }
@@ -226,9 +227,9 @@ impl PathHandle {
         }
     }
 
-    /// The path's controller reports this size. A new size is that of the namespace from now on:
-    /// after a resize one controller is the first to report it. Paths with another size are not
-    /// used until they report it too.
+    /// The path's controller reports this size. If the size is new, it is the namespace's size from
+    /// now on: after a resize some controller is the first to report the new size. Paths whose
+    /// controllers report another size are not used until they report the new size too.
     pub(crate) fn set_blocks(&self, nsid: Nsid, blocks: u64) {
         let Some(state) = self.path_states.paths.get(self.path.index()) else { return };
         if self.path_states.nsid.load(Acquire) != u64::from(nsid.0)
@@ -236,8 +237,8 @@ impl PathHandle {
         {
             return;
         }
-        // 0: the namespace is detached from this controller, or was replaced there. The others
-        // still have it.
+        // 0: the namespace is detached from this controller, or was replaced there. The other
+        // controllers still have it.
         let size = if blocks == 0 { self.path_states.blocks() } else { blocks };
         for (n, state) in (0..).zip(&self.path_states.paths) {
             let shown = state.blocks.load(Acquire);
@@ -255,9 +256,9 @@ impl PathHandle {
         Nsid(self.path_states.nsid.load(Acquire) as u32)
     }
 
-    /// The size that a controller reports after a reconnect. It is not taken for a resize, because
-    /// another server may have answered: if it differs from the namespace's size, the path is not
-    /// used.
+    /// The size that a controller reports after a reconnect. This does not resize the namespace,
+    /// because the controller may be another one than before: if the size differs from the
+    /// namespace's, the path is not used.
     pub(crate) fn set_reconnected_size(&self, nsid: Nsid, blocks: u64) {
         let Some(state) = self.path_states.paths.get(self.path.index()) else { return };
         if self.nsid() == nsid {
@@ -289,19 +290,19 @@ impl PathHandle {
         self.path_states.cross_resets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// This path is lost: another one is to reset its controller.
+    /// This path is lost: requests that another path reset its controller.
     pub(crate) fn want_cross_reset(&self, command: CrossControllerReset) {
         self.forget_cross_reset();
         let (path, state) = (self.path, CrossResetState::Wanted);
-        self.cross_resets().push(CrossReset { path, command, asked: PathSet::NONE, state });
+        self.cross_resets().push(CrossReset { path, command, tried: PathSet::NONE, state });
     }
 
-    /// Its controller has stopped.
+    /// The path's controller has stopped: no other path need reset it.
     pub(crate) fn forget_cross_reset(&self) {
         self.cross_resets().retain(|reset| reset.path != self.path);
     }
 
-    /// The path that has reset this path's controller, once.
+    /// The path that has reset this path's controller. Returned once.
     pub(crate) fn take_reset_by(&self) -> Option<PathId> {
         let mut resets = self.cross_resets();
         let at = resets.iter().position(|reset| reset.path == self.path)?;
@@ -310,21 +311,22 @@ impl PathHandle {
         Some(by)
     }
 
-    /// A lost path, with the command that is to be sent on this one.
+    /// Takes a reset that this path is to send: the lost path, and the command.
     pub(crate) fn take_cross_reset(&self) -> Option<(PathId, CrossControllerReset)> {
         let mut resets = self.cross_resets();
         let wanted = |reset: &&mut CrossReset| {
             reset.state == CrossResetState::Wanted
                 && reset.path != self.path
-                && !reset.asked.contains(self.path)
+                && !reset.tried.contains(self.path)
         };
         let reset = resets.iter_mut().find(wanted)?;
-        (reset.asked, reset.state) = (reset.asked.with(self.path), CrossResetState::Taken);
+        (reset.tried, reset.state) = (reset.tried.with(self.path), CrossResetState::Taken);
         Some((reset.path, reset.command))
     }
 
-    /// The reset of [`PathHandle::take_cross_reset`] is complete, or it is another path's turn.
-    /// Nothing happens if the lost path has another association by now.
+    /// Ends a reset that [`PathHandle::take_cross_reset`] has returned. `done`: the controller was
+    /// reset; otherwise another path tries. Does nothing if the lost path has another association
+    /// by now.
     pub(crate) fn end_cross_reset(
         &self,
         (path, command): (PathId, CrossControllerReset),

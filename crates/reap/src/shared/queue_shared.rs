@@ -1,6 +1,6 @@
-//! The part of a queue that other threads may use. A queue belongs to one thread; another thread
-//! that has something for it stores it here, sets the notice flag, and wakes the thread if it
-//! sleeps. So the data path tests one flag, whatever has happened.
+//! The part of a queue that other threads may use. A queue belongs to one thread. Another thread
+//! that has something for the queue stores it here, sets the notice flag, and wakes the queue's
+//! thread if that sleeps. So the data path needs to test only one flag.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
@@ -21,10 +21,10 @@ use crate::wake::Wake;
 
 /// The shared part of a queue.
 pub(crate) struct QueueShared {
-    /// For a controller: the identifier of the hardware queue. For a file: the lowest number from 1
-    /// that no other queue of the file has.
+    /// For a controller: the identifier of the hardware queue. For a file: a number from 1, which
+    /// no other queue of the file has.
     pub id: u16,
-    /// The mode of the kernel's own (IOPOLL, SQPOLL) that the ring was made for, if any.
+    /// The kernel's own mode (IOPOLL, SQPOLL) that the ring was made for, if any.
     pub made_for: Option<Mode>,
     /// The requested mode and the mode in force.
     pub mode: ModeCell<Mode>,
@@ -35,30 +35,32 @@ pub(crate) struct QueueShared {
     noticed: AtomicBool,
     /// Completions of this queue that another thread has reaped, or that a reset has made.
     pub inbox: Inbox<Completed>,
-    /// Bits [`QueueShared::FAIL_RETRIES`] and [`QueueShared::FAIL_ALL`]. With neither set, requests
-    /// that cannot be posted wait.
+    /// Bits [`QueueShared::FAIL_RETRIES`] and [`QueueShared::FAIL_ALL`]. If neither is set,
+    /// requests that cannot be posted wait.
     fails: AtomicU8,
-    /// Requests that are not finished.
+    /// Number of requests that are not finished.
     open: AtomicU32,
     /// The requests of a queue whose thread is gone.
     left: Mutex<Option<Box<Requests>>>,
     /// The thread is gone, and requests are still open.
     orphaned: AtomicBool,
-    /// When a request may be late. [`Nanos::MAX`]: nothing is in flight, or the controller's task
-    /// finds late requests by itself.
+    /// When the next request exceeds its time-out. [`Nanos::MAX`]: nothing is in flight, or the
+    /// controller's task finds late requests by itself.
     late_at: AtomicU64,
-    /// Armed while the controller's task does not adjust coalescing because nothing completes.
+    /// Armed while the controller's task has stopped adjusting coalescing, because nothing
+    /// completes. The queue's thread then kicks the task at the next completion.
     pub idle: WakeFlag,
     pub counts: Arc<TransportCounts>,
 }
 
 impl QueueShared {
-    /// Requests are not retried, ever again.
+    /// Requests are not retried any more.
     const FAIL_RETRIES: u8 = 1;
-    /// The controller is given up: requests that wait fail, until it is back (`multipath:`).
+    /// The controller is given up, or its path is lost: requests that wait fail, until the path is
+    /// live again.
     const FAIL_ALL: u8 = 2;
 
-    /// Queue `id`, with an inbox of `parts` places.
+    /// Queue `id`, with an inbox for `parts` completions.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -83,8 +85,8 @@ impl QueueShared {
     /// Any thread, after it has left something: sets the notice flag, and wakes the queue's thread
     /// if it sleeps.
     pub(crate) fn notice(&self) {
-        // Release: what was left is visible to the thread that sees the flag. `tell` has a SeqCst
-        // fence before it tests whether the thread sleeps (invariant 1).
+        // Release: what was left is visible to the thread that sees the flag. `Wake::notify` has a
+        // SeqCst fence before it tests whether the thread sleeps (invariant 1).
         self.noticed.store(true, Release);
         self.wake.notify();
     }
@@ -97,7 +99,7 @@ impl QueueShared {
 
     /// The queue's thread, before it takes what was left: clears the notice flag.
     pub(crate) fn take_notice(&self) {
-        // A swap, not a store: it acquires what a notice that came since the load has published.
+        // A swap, not a store: it also acquires what was left by a notice that came after the load.
         self.noticed.swap(false, AcqRel);
     }
 
@@ -108,37 +110,37 @@ impl QueueShared {
         self.open.store(open, Relaxed);
     }
 
-    /// The queue's thread: sets when a request may be late.
+    /// The queue's thread: sets when the next request exceeds its time-out.
     pub(crate) fn set_late_at(&self, at: Nanos) {
         self.late_at.store(at.0, Relaxed);
     }
 
-    /// When a request may be late.
+    /// When the next request exceeds its time-out.
     pub(crate) fn late_at(&self) -> Nanos {
         Nanos(self.late_at.load(Relaxed))
     }
 
-    /// Requests that are not finished.
+    /// Number of requests that are not finished.
     #[inline]
     pub(crate) fn open(&self) -> u32 {
         self.open.load(Relaxed)
     }
 
-    /// From now on nothing is retried.
+    /// From now on no request is retried.
     pub(crate) fn fail_retries(&self) {
         self.fails.fetch_or(QueueShared::FAIL_RETRIES, Release);
         self.notice();
     }
 
-    /// The controller is given up: requests that wait fail, now and later.
+    /// The controller is given up, or its path is lost: from now on requests that wait fail.
     pub(crate) fn fail_all(&self) {
         self.fails.fetch_or(QueueShared::FAIL_ALL, Release);
         self.notice();
     }
 
-    /// The controller is back: requests that wait are posted.
+    /// The path is live again: ends [`QueueShared::fail_all`].
     pub(crate) fn revive(&self) {
-        // FAIL_RETRIES stays: the application has asked for it.
+        // FAIL_RETRIES stays set, because the application has requested it.
         self.fails.fetch_and(!QueueShared::FAIL_ALL, Release);
         self.notice();
     }
@@ -195,13 +197,14 @@ impl QueueShared {
     }
 }
 
-/// A queue without a thread, which the housekeeping thread polls until nothing is open.
+/// A queue of a file whose thread is gone. The housekeeping thread polls it until no request is
+/// open.
 pub(crate) trait Orphan: Send {
-    /// Polls it. Returns the wakers of finished futures, and registered memory to drop. Both run
-    /// the application's code, so the caller does that on another thread.
+    /// Polls the queue. Returns the wakers of finished futures, and registered memory. Waking and
+    /// dropping run the application's code, so the caller does them on another thread.
     fn poll_orphan(&mut self, now: Nanos) -> (Vec<Waker>, Vec<DmaBuf>);
 
-    /// Its shared part.
+    /// The queue's shared part.
     fn shared(&self) -> &Arc<QueueShared>;
 
     /// Has the next poll cancel all requests.
@@ -215,13 +218,13 @@ pub(crate) trait Orphan: Send {
 /// The queues of a file or a block device.
 pub(crate) struct FileQueues {
     inner: Mutex<(Vec<Arc<QueueShared>>, DeviceCounters)>,
-    most: usize,
+    max: usize,
 }
 
 impl FileQueues {
-    /// No queues yet; at most `most` at once.
-    pub(crate) fn new(most: usize) -> FileQueues {
-        FileQueues { inner: Mutex::default(), most }
+    /// An empty list, for at most `max` queues at once.
+    pub(crate) fn new(max: usize) -> FileQueues {
+        FileQueues { inner: Mutex::default(), max }
     }
 
     fn lock(&self) -> MutexGuard<'_, (Vec<Arc<QueueShared>>, DeviceCounters)> {
@@ -240,12 +243,13 @@ impl FileQueues {
     /// All queues are taken, or the process has no descriptor left.
     pub(crate) fn add(&self, mode: impl FnOnce() -> Mode) -> Result<Arc<QueueShared>, QueueError> {
         let (queues, _) = &mut *self.lock();
-        // Queues without a thread do not count towards the limit: a thread must get a queue
-        // although another thread has left requests in flight. There may be as many of them again.
+        // Queues without a thread do not count towards the limit, because a thread must get a queue
+        // even if another thread has left requests in flight. They have a limit of their own, `max`
+        // as well.
         let left = queues.iter().filter(|queue| queue.is_orphaned()).count();
         let id = (1..=u16::MAX).find(|&id| queues.iter().all(|queue| queue.id != id));
-        let Some(id) = id.filter(|_| queues.len() - left < self.most && left <= self.most) else {
-            return Err(QueueError::AllTaken { queues: self.most });
+        let Some(id) = id.filter(|_| queues.len() - left < self.max && left <= self.max) else {
+            return Err(QueueError::AllTaken { queues: self.max });
         };
         let queue = QueueShared::new(id, 0, mode())
             .map_err(|source| QueueError::System { what: "wake-up descriptor", source })?;
@@ -253,11 +257,11 @@ impl FileQueues {
         Ok(queues[queues.len() - 1].clone())
     }
 
-    /// Removes a queue of which nothing is open.
+    /// Removes a queue without open requests.
     pub(crate) fn remove(&self, queue: &Arc<QueueShared>) {
         let (queues, past) = &mut *self.lock();
         queues.retain(|other| !Arc::ptr_eq(other, queue));
-        // The device's counters never go back.
+        // The device's counters include those of queues that are gone.
         *past = past.and(queue.device_counters());
     }
 

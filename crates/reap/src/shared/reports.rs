@@ -29,8 +29,8 @@ impl Kick {
 
     /// Has the housekeeping thread step its tasks.
     pub(crate) fn kick(&self) {
-        // The flag before the wake-up: a thread that is about to sleep sees one of the two
-        // (invariant 1).
+        // The flag is set before the wake-up: a thread that is about to sleep sees the flag, or is
+        // woken (invariant 1).
         self.pending.store(true, Release);
         self.wake.notify();
     }
@@ -48,7 +48,8 @@ impl Kick {
         self.pending.load(Acquire)
     }
 
-    /// The housekeeping thread, after a sleep: no signal is needed while it runs.
+    /// The housekeeping thread, after a sleep: disarms the wake-up, since no signal is needed while
+    /// the thread runs.
     pub(crate) fn disarm(&self) {
         self.wake.disarm();
     }
@@ -60,17 +61,18 @@ impl AsFd for Kick {
     }
 }
 
-/// By this the queues of one controller report to its task. It does not keep the device open.
+/// The handle by which the queues of one controller report to its task. It does not keep the device
+/// open.
 #[derive(Clone)]
 pub(crate) struct Reporter(Arc<Reports>);
 
 struct Reports {
     kick: Arc<Kick>,
-    /// A queue with Interrupt Coalescing that was idle has completions again.
+    /// A queue with Interrupt Coalescing that was idle has completions again, or its policy
+    /// requests coalescing.
     queue_active: AtomicBool,
-    /// Requests that the kernel was asked to cancel.
+    /// Number of requests that the kernel was asked to cancel.
     cancelled: AtomicU32,
-
     violations: Mutex<Vec<ProtocolViolation>>,
     source: EventSource,
 }
@@ -91,8 +93,8 @@ impl Reporter {
         self.0.kick.kick();
     }
 
-    /// An idle queue with Interrupt Coalescing has completions again, or its policy asks for
-    /// coalescing.
+    /// A queue with Interrupt Coalescing that was idle has completions again, or its policy
+    /// requests coalescing.
     #[cold]
     pub(crate) fn queue_active(&self) {
         self.0.queue_active.store(true, Release);
@@ -113,7 +115,7 @@ impl Reporter {
         self.kick();
     }
 
-    /// Cancelled requests since the last call.
+    /// Number of cancelled requests since the last call.
     pub(crate) fn take_cancelled(&self) -> u32 {
         self.0.cancelled.swap(0, AcqRel)
     }

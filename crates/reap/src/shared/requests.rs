@@ -1,5 +1,6 @@
-//! The table of a software queue's open requests. A request has a slot, and one *part* for each
-//! command it is split into. A part carries a token, which comes back with its completion:
+//! The table of a software queue's open requests. A request has a slot of the table, and one *part*
+//! for each command that it is split into. A command carries a token, which names its part and
+//! comes back with the completion:
 //!
 //! ```text
 //!  token:  soft (8 bits: user of the hardware queue) · slot (24 bits) · first block of the part, or WHOLE
@@ -10,10 +11,11 @@
 //! ```
 //!
 //! The slot owns the buffer until every part has completed, so that a device never writes to memory
-//! that was given back. If a future is dropped or forgotten, slot, buffer and CID stay until then.
+//! that was given back to the application. If a future is dropped or forgotten, its slot, buffer
+//! and CIDs stay in use until then.
 //!
-//! The usual request is one part that succeeds: `post_entered` and `complete` have loops for it
-//! that touch no slot twice. Everything else takes the cold functions.
+//! Most requests have one part, which succeeds: `post_entered` and `complete` have fast loops for
+//! these, which touch no slot twice. All other requests take the cold functions.
 
 mod slot;
 
@@ -35,19 +37,19 @@ use crate::transport::{IoCommand, Part, Post};
 pub(crate) use slot::{Claim, Failure};
 use slot::{NO_SLOT, Slot, SlotState};
 
-/// How often a part is retried. Safe for every operation: until its caller has the result, carrying
-/// it out twice has the effect of once.
+/// How often a part is retried. Safe for every operation: while the caller has no result, executing
+/// a command twice has the same effect as executing it once.
 const RETRY: RetryPolicy = RetryPolicy { limit: 3 };
 
-/// Most requests of one software queue that are open or not reaped: a token has 24 bits for the
-/// slot.
+/// Maximum number of requests of one software queue that are open or not reaped: a token has 24
+/// bits for the slot.
 const MAX_REQUESTS: usize = 1 << 24;
 
 /// Initial size of a table. It doubles when needed, and never shrinks.
 const MIN_SLOTS: usize = 64;
 
-/// A range of blocks of a request that waits to be posted. A Flush has no blocks, and is one part
-/// all the same.
+/// A range of blocks of a request that waits to be posted. A Flush is a range without blocks, which
+/// is one part all the same.
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     slot: u32,
@@ -55,8 +57,8 @@ struct Waiting {
     blocks: u32,
 }
 
-/// A request that can be reaped. Its slot is freed as it is reaped, so that the completion is built
-/// where the caller wants it, and moved once.
+/// A request that can be reaped. Its slot is freed only when it is reaped: so the completion is
+/// built in the caller's vector, and not moved.
 #[derive(Clone, Copy, Debug)]
 struct Finished {
     at: u32,
@@ -66,33 +68,36 @@ struct Finished {
 /// The open requests of one software queue.
 #[derive(Debug)]
 pub(crate) struct Requests {
+    /// The index of the software queue among the users of its hardware queue.
     soft: u8,
-    /// The tokens of the request in slot 0: of its first part, and as a whole.
+    /// The token of the first part of the request in slot 0.
     first: u64,
+    /// The token of the request in slot 0, if it is one part and of [`Claim::Batch`]
+    /// ([`Token::WHOLE`]).
     whole: u64,
     slots: Vec<Slot>,
     /// The first free slot: head of the list that `Slot::next` links.
     free: u32,
     /// The first slot of the batch that is being entered. Entered slots keep their links, so the
-    /// list from here to `free` is what has to be posted.
+    /// list from this slot to `free` is the batch.
     entered: u32,
     /// The last request of the last batch.
     last: u32,
-    /// Finished requests of [`Claim::Batch`], in the order of completion. Those before `reaped` are
-    /// gone.
+    /// Finished requests of [`Claim::Batch`], in the order of completion. The first `reaped`
+    /// entries have been reaped.
     done: Vec<Finished>,
     reaped: usize,
-    /// How many of them have a `SlotExtra`.
+    /// How many finished requests that are not reaped have a `SlotExtra`.
     with_extra: u32,
-    /// Open requests of [`Claim::Dropped`].
+    /// Number of open requests of [`Claim::Dropped`].
     unclaimed: u32,
     /// The states of futures.
     tickets: Arc<FutureStates>,
-    /// Parts that wait to be posted, in order.
+    /// Ranges that wait to be posted, in order.
     waiting: VecDeque<Waiting>,
     open: u32,
     urgent: u32,
-    /// Parts in flight.
+    /// Number of parts in flight.
     posted: u32,
     retry: RetryPolicy,
     /// See [`Requests::take_ended`].
@@ -131,19 +136,19 @@ impl Requests {
         &self.tickets
     }
 
-    /// Requests that are not finished.
+    /// Number of requests that are not finished.
     #[inline]
     pub(crate) fn open(&self) -> u32 {
         self.open
     }
 
-    /// Open requests that are marked urgent.
+    /// Number of open requests that are marked urgent.
     #[inline]
     pub(crate) fn urgent(&self) -> u32 {
         self.urgent
     }
 
-    /// Finished requests that [`Requests::take_done`] can take.
+    /// Number of finished requests that [`Requests::take_done`] can take.
     #[inline]
     pub(crate) fn done(&self) -> u32 {
         (self.done.len() - self.reaped) as u32
@@ -161,7 +166,8 @@ impl Requests {
         self.entered = self.free;
     }
 
-    /// Doubles the number of slots. Returns false at the limit. The free list must be empty.
+    /// Doubles the number of slots. Returns false if the table is at its limit. The free list must
+    /// be empty.
     #[cold]
     fn grow(&mut self) -> bool {
         let first = self.slots.len();
@@ -176,7 +182,7 @@ impl Requests {
             self.entered = self.free;
             return true;
         }
-        // The batch's list must lead on to the new slots.
+        // The list of the batch must continue with the new slots.
         let mut last = self.entered;
         while self.slots[last as usize].next != NO_SLOT {
             last = self.slots[last as usize].next;
@@ -204,15 +210,15 @@ impl Requests {
         Ok(())
     }
 
-    /// Makes the first request of this batch an I/O command that the caller has built.
+    /// Makes the first request of the batch an I/O command that the caller has built.
     pub(crate) fn set_command(&mut self, command: Box<IoCommand>) {
         if let Some(slot) = self.slots.get_mut(self.entered as usize) {
             slot.extra().command = Some(command);
         }
     }
 
-    /// [`Requests::enter`], growing the table if necessary. Returns the request if the table is at
-    /// its limit.
+    /// [`Requests::enter`], after growing the table if necessary. Returns the request back if the
+    /// table is at its limit.
     #[cold]
     pub(crate) fn enter_growing(
         &mut self,
@@ -227,10 +233,10 @@ impl Requests {
         }
     }
 
-    /// Posts the batch, at most `room` parts. Returns the number of commands posted.
+    /// Posts the batch, up to `room` parts; the rest waits. Returns the number of commands posted.
     ///
-    /// `plain`: all requests are of [`Claim::Batch`], and none is urgent. The token then says
-    /// WHOLE, and their completion need not look at the slot.
+    /// `plain`: all requests are of [`Claim::Batch`], and none is urgent. The tokens then have
+    /// [`Token::WHOLE`], so that their completions need not read the slots.
     #[inline(always)]
     pub(crate) fn post_entered(
         &mut self,
@@ -241,10 +247,11 @@ impl Requests {
     ) -> u32 {
         let (tokens, end) = (if plain { self.whole } else { self.first }, self.free);
         let mut at = self.entered;
-        // The fast loop may not overtake requests that wait.
-        let most = if self.waiting.is_empty() && at != end { room } else { 0 };
-        let mut left = most;
-        // `last` is stored only when the whole batch is posted: the loop has no register for it.
+        // If requests wait, this batch must be posted after them, so the fast loop posts nothing.
+        let max = if self.waiting.is_empty() && at != end { room } else { 0 };
+        let mut left = max;
+        // `last` is stored only when the whole batch is posted, because the loop has no register
+        // for it.
         while left > 0 {
             let Some(slot) = self.slots.get(at as usize) else { break };
             // Stops at the first request that is split or moves no data.
@@ -259,12 +266,12 @@ impl Requests {
             }
             at = slot.next;
         }
-        let mut done = most - left;
+        let mut done = max - left;
         self.open += done;
         self.posted += done;
         self.entered = at;
         if at != self.free {
-            // In order, behind what waits: the rest takes the general way.
+            // The rest is posted by the general function, after the requests that wait already.
             self.queue_rest();
             let posted = self.posted;
             self.post_waiting(post, now, room - done);
@@ -273,11 +280,11 @@ impl Requests {
         done
     }
 
-    /// Processes completions of parts of this queue. Appends the wakers of futures that are
-    /// finished to `wakers`, to be called when nothing is borrowed.
+    /// Processes completions of parts of this queue. Appends the wakers of finished futures to
+    /// `wakers`; the caller calls them when nothing is borrowed.
     #[inline]
     pub(crate) fn complete(&mut self, taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
-        // Queue depth 1: without the set-up of the loop.
+        // At queue depth 1 this avoids the set-up of the loop.
         if let [only] = taken
             && self.unclaimed == 0
             && special_bits(only, self.whole) == 0
@@ -290,13 +297,14 @@ impl Requests {
         }
     }
 
-    /// The same for any number of completions.
+    /// [`Requests::complete`] for any number of completions.
     #[inline(never)]
     fn complete_several(&mut self, mut taken: &[Completed], now: Nanos, wakers: &mut Vec<Waker>) {
         if self.try_finish_all(taken, now) {
             return;
         }
-        // Some completion is special. Finish runs of usual ones in between, in order.
+        // Some completion is special. In order, finish runs of usual completions, and each special
+        // one by itself.
         loop {
             let usual = if self.unclaimed == 0 {
                 taken.iter().take_while(|c| special_bits(c, self.whole) == 0).count()
@@ -313,12 +321,12 @@ impl Requests {
         }
     }
 
-    /// Finishes all requests if none is special. Returns whether it did; if not, nothing has
-    /// changed.
+    /// If no completion is special, finishes all requests and returns true. Otherwise changes
+    /// nothing and returns false.
     #[inline(always)]
     fn try_finish_all(&mut self, taken: &[Completed], now: Nanos) -> bool {
-        // One pass without a branch: extends `done` for all, collects the special bits, and undoes
-        // it if there are any.
+        // One pass without a branch: appends all completions to `done`, and collects their special
+        // bits. If there are any, `done` is truncated again.
         let (before, whole, mut any) = (self.done.len(), self.whole, u64::from(self.unclaimed));
         self.done.extend(taken.iter().map(|completed| {
             any |= special_bits(completed, whole);
@@ -333,7 +341,7 @@ impl Requests {
         true
     }
 
-    /// Parts in flight.
+    /// Number of parts in flight.
     #[inline]
     pub(crate) fn posted(&self) -> u32 {
         self.posted
@@ -344,7 +352,7 @@ impl Requests {
     #[cold]
     pub(crate) fn lose_all(&mut self, now: Nanos, wakers: &mut Vec<Waker>) {
         self.fail_waiting(Failure::DeviceLost, now);
-        // The slots of finished requests are `Open` until these are reaped.
+        // The slots of finished requests stay `Open` until the requests are reaped.
         let finished: Vec<u32> =
             self.done[self.reaped..].iter().map(|finished| finished.at).collect();
         for at in (0..self.slots.len() as u32).filter(|at| !finished.contains(at)) {
@@ -382,47 +390,46 @@ impl Requests {
         }
     }
 
-    /// Posts waiting parts in order, until `post` has no room; at most `room` parts.
+    /// Posts waiting parts in order, up to `room` parts, until `post` accepts no more.
     pub(crate) fn post_waiting(&mut self, post: &mut impl Post, now: Nanos, room: u32) {
-        let most = self.posted.saturating_add(room);
+        let max = self.posted.saturating_add(room);
         while let Some(mut range) = self.waiting.pop_front() {
-            if !self.post_range(&mut range, post, now, most) {
+            if !self.post_range(&mut range, post, now, max) {
                 self.waiting.push_front(range);
                 return;
             }
         }
     }
 
-    /// Posts parts of a range. Returns true once all of it is posted; if false, `range` is what is
-    /// left.
+    /// Posts parts of a range, until `max` parts are in flight or `post` accepts no more. Returns
+    /// true if the whole range is posted; otherwise `range` is then the rest.
     fn post_range(
         &mut self,
         range: &mut Waiting,
         post: &mut impl Post,
         now: Nanos,
-        most: u32,
+        max: u32,
     ) -> bool {
         loop {
             let Some(slot) = self.slots.get(range.slot as usize) else { return true };
-            // Another part has failed: the request fails anyway. Its first failure is the one
-            // reported.
+            // Another part has failed, so the request fails anyway, with that first failure.
             if slot.failure().is_some() {
                 self.fail_range(*range, Failure::DeviceLost, now);
                 return true;
             }
-            if self.posted >= most {
+            if self.posted >= max {
                 return false;
             }
             let part: Part<'_> = slot.part(range.from, range.blocks);
             let token = Token::new(self.soft, range.slot, range.from);
-            let taken = if part.op.transfers_blocks() && !part.fua {
+            let accepted = if part.op.transfers_blocks() && !part.fua {
                 post.post(&part, token, now)
             } else if let Some(command) = slot.command() {
                 post.post_command(command, &part, token, now)
             } else {
                 post.post_other(&part, token, now)
             };
-            if !taken {
+            if !accepted {
                 return false;
             }
             self.posted += 1;
@@ -434,8 +441,8 @@ impl Requests {
         }
     }
 
-    /// Ends the parts of a range without posting them. `failure` is reported if it is the request's
-    /// first.
+    /// Ends the parts of a range without posting them. The request fails with `failure`, unless it
+    /// has failed already.
     #[cold]
     fn fail_range(&mut self, range: Waiting, failure: Failure, now: Nanos) {
         let Some(slot) = self.slots.get_mut(range.slot as usize) else { return };
@@ -449,8 +456,8 @@ impl Requests {
         }
     }
 
-    /// Processes the completion of one part in the general way. Returns the waker of a future that
-    /// is finished, to be called when nothing is borrowed.
+    /// Processes the completion of one part, of any kind. If that finishes a future, returns the
+    /// future's waker, to be called when nothing is borrowed.
     #[inline(never)]
     fn end_part(&mut self, completed: &Completed, now: Nanos) -> Option<Waker> {
         let (token, retry) = (Token(completed.token), self.retry);
@@ -462,8 +469,8 @@ impl Requests {
         let result = match completed.status {
             status if status.is_success() => Ok(()),
             ERRNO => Err(Failure::System(completed.result as i32)),
-            // A reset that the application has requested does not count as a retry: during one
-            // request of a slow thread there may be many.
+            // A retry after a reset that the application has requested does not count: there may be
+            // many such resets during one request of a slow thread.
             REQUEUED_AS_ASKED if again(slot, retry.after_reset(Buffers::Returned, 0, true)) => {
                 self.requeue(at, from, false);
                 return None;
@@ -472,12 +479,12 @@ impl Requests {
                 self.requeue(at, from, true);
                 return None;
             }
-            // Retries are used up.
+            // The retries are used up.
             REQUEUED | REQUEUED_AS_ASKED => Err(Failure::TimedOut),
-            // The controller has stopped: the buffer is the host's again.
+            // The controller has stopped, and does not access the buffer any more.
             STOPPED => Err(Failure::DeviceLost),
             LOST => {
-                // Not known to have stopped: it may still access the buffer.
+                // The controller may not have stopped, and may still access the buffer.
                 slot.extra().lost = true;
                 Err(Failure::DeviceLost)
             }
@@ -498,8 +505,8 @@ impl Requests {
             self.fail_waiting_parts(at, failure, now);
         }
         let slot = self.slots.get_mut(at as usize)?;
-        // Dword 0, which only commands of the caller's return. Before the future's ticket is
-        // completed.
+        // Dword 0, which only commands that the caller built return. Stored before the future's
+        // ticket is completed.
         if let Some(command) = slot.command() {
             command.result.store(completed.result, Relaxed);
         }
@@ -508,8 +515,8 @@ impl Requests {
         if left > 1 { None } else { self.finish(at, now) }
     }
 
-    /// After a part of a request has failed: ends its parts that wait. The failed part itself is
-    /// still counted in `left`, so this never finishes the request.
+    /// After a part of a request has failed: ends the request's parts that wait. The failed part is
+    /// still counted in `left`, so this does not finish the request.
     #[cold]
     fn fail_waiting_parts(&mut self, at: u32, failure: Failure, now: Nanos) {
         let mut index = 0;
@@ -523,7 +530,8 @@ impl Requests {
         }
     }
 
-    /// Queues a part for a retry, before all that wait. `counts`: it counts towards the limit.
+    /// Queues a part for a retry, before all waiting parts. `counts`: the retry counts towards the
+    /// limit.
     #[cold]
     fn requeue(&mut self, at: u32, from: u32, counts: bool) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
@@ -531,12 +539,12 @@ impl Requests {
             let extra = slot.extra();
             extra.retries = extra.retries.saturating_add(1);
         }
-        // The token has only the part's first block; its length follows from the split.
+        // The token has only the part's first block. Splitting again gives the part's length.
         let blocks = slot.part(from, slot.blocks - from.min(slot.blocks)).blocks;
         self.waiting.push_front(Waiting { slot: at, from, blocks });
     }
 
-    /// Finishes a request whose parts have all ended. Returns the waker of its future.
+    /// Finishes a request whose parts have all ended. Returns the waker of its future, if any.
     fn finish(&mut self, at: u32, now: Nanos) -> Option<Waker> {
         let slot = self.slots.get_mut(at as usize)?;
         let SlotState::Open { claim, .. } = slot.state else { return None };
@@ -576,7 +584,8 @@ impl Requests {
         }
     }
 
-    /// A policy's record of a part that has completed, before [`Requests::complete`].
+    /// The record, for policies, of a part that has completed. Call this before
+    /// [`Requests::complete`].
     #[inline]
     pub(crate) fn record(
         &self,
@@ -589,13 +598,13 @@ impl Requests {
         Some(Done { class: slot.class(), age: now - posted_at, slept })
     }
 
-    /// Moves at most `most` finished requests to `out`, in the order of completion. Returns how
-    /// many.
+    /// Moves at most `max` finished requests to `out`, in the order of completion. Returns their
+    /// number.
     #[inline(never)] // Instantiated once, so that `extend` and its iterator become one loop.
-    pub(crate) fn take_done(&mut self, most: usize, out: &mut Vec<Completion>) -> usize {
+    pub(crate) fn take_done(&mut self, max: usize, out: &mut Vec<Completion>) -> usize {
         let Requests { slots, done, reaped, free, with_extra, .. } = self;
         let due = &done[*reaped..];
-        let due = &due[..most.min(due.len())];
+        let due = &due[..max.min(due.len())];
         if *with_extra == 0 {
             // `extend` with an iterator of known length reserves once, and builds each completion
             // in place.
@@ -617,14 +626,15 @@ impl Requests {
             done.clear();
             *reaped = 0;
         } else if *reaped >= 4096 {
-            // A caller that never reaps all would let the vector grow without end. Moved rarely.
+            // If a caller never reaps all, the vector would grow without limit. This moves entries
+            // only rarely.
             done.drain(..*reaped);
             *reaped = 0;
         }
         moved
     }
 
-    /// Calls `take` for each finished request instead.
+    /// As [`Requests::take_done`] for all finished requests, but passes each to `take`.
     #[inline(always)]
     pub(crate) fn take_each_done(&mut self, mut take: impl FnMut(Completion)) {
         let Requests { slots, done, reaped, free, with_extra, .. } = self;
@@ -643,8 +653,8 @@ impl Requests {
         *reaped = 0;
     }
 
-    /// The software queue is gone: drops finished requests, and marks open ones of batches so that
-    /// they are dropped when they finish. Futures keep theirs.
+    /// The software queue is gone: drops finished requests, and marks open requests of batches so
+    /// that they are dropped when they finish. Requests of futures are not affected.
     pub(crate) fn unclaim_all(&mut self) {
         self.take_done(usize::MAX, &mut Vec::new());
         for slot in &mut self.slots {
@@ -655,19 +665,20 @@ impl Requests {
         }
     }
 
-    /// From now on registered memory of requests without a receiver is kept, because dropping it
-    /// runs the application's code. For the housekeeping thread. Must be followed by
+    /// For the housekeeping thread: from now on the registered memory of requests without a
+    /// receiver is kept, because dropping it runs the application's code. Must be followed by
     /// [`Requests::take_deferred_drops`].
     pub(crate) fn defer_drops(&mut self) {
         self.deferred_drops.get_or_insert_default();
     }
 
-    /// Returns the kept memory, to be dropped on another thread, and ends the keeping.
+    /// Ends [`Requests::defer_drops`]. Returns the memory that was kept, to be dropped on another
+    /// thread.
     pub(crate) fn take_deferred_drops(&mut self) -> Vec<DmaBuf> {
         self.deferred_drops.take().unwrap_or_default()
     }
 
-    /// From now on nothing is retried.
+    /// From now on no part is retried.
     pub(crate) fn fail_retries(&mut self) {
         self.retry = RetryPolicy { limit: 0 };
     }
@@ -679,8 +690,8 @@ impl Requests {
         }
     }
 
-    /// Moves the wakers of futures that finished without a completion of the device. Call them when
-    /// nothing is borrowed.
+    /// Moves the wakers of futures that finished without a completion of the device to `wakers`.
+    /// The caller calls them when nothing is borrowed.
     #[inline]
     pub(crate) fn take_ended(&mut self, wakers: &mut Vec<Waker>) {
         if !self.ended.is_empty() {
@@ -689,11 +700,12 @@ impl Requests {
     }
 }
 
-/// 0 for the usual completion: a whole request with success (Status Code Type and Status Code 0).
-/// Its slot need not be read. `whole`: the token bits of whole requests of this table.
+/// 0 for a usual completion: the token has [`Token::WHOLE`], and the command has succeeded (Status
+/// Code Type and Status Code 0). Its slot need not be read. `whole`: the token bits of such
+/// requests of this table.
 #[inline(always)]
 fn special_bits(completed: &Completed, whole: u64) -> u64 {
-    (completed.token & Token::PART_OF_QUEUE ^ whole) | u64::from(completed.status.kind().0)
+    (completed.token & Token::ALL_BUT_SLOT ^ whole) | u64::from(completed.status.kind().0)
 }
 
 /// The finished request of a usual completion.
@@ -702,8 +714,8 @@ fn finished(completed: &Completed, now: Nanos) -> Finished {
     Finished { at: Token(completed.token).slot(), completed_at: now }
 }
 
-/// Makes a slot the first free one, and returns it so that the caller can take the buffer out. `at`
-/// must be a slot of this table.
+/// Makes slot `at`, which must be a slot of this table, the first free one. Returns the slot, so
+/// that the caller can take the buffer out.
 #[inline(always)]
 fn free_slot<'a>(slots: &'a mut [Slot], free: &mut u32, at: u32) -> &'a mut Slot {
     let slot = &mut slots[at as usize];

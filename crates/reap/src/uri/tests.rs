@@ -52,10 +52,10 @@ fn errors_name_their_column() {
         ("", 1, "expected `mem:SIZE`"),
         ("disk:1G", 1, "no transport `disk:`"),
         ("/dev/nvme0n1", 1, "is `kernel:PATH`"),
-        ("0000:01:00.0", 1, "a drive at that address is `pcie:0000:01:00.0`"),
-        ("mem:", 5, "is no size"),
-        ("mem:12X", 5, "no unit of size"),
-        ("mem:1G&lba=4096", 5, "`1G&lba=4096` is no size"),
+        ("0000:01:00.0", 1, "for the drive at that PCI address use `pcie:0000:01:00.0`"),
+        ("mem:", 5, "is not a size"),
+        ("mem:12X", 5, "not a unit of size"),
+        ("mem:1G&lba=4096", 5, "`1G&lba=4096` is not a size"),
         ("mem:100", 5, "less than one block"),
         ("mem:1000", 5, "not whole blocks"),
         ("mem:99999999T", 5, "out of range"),
@@ -74,7 +74,7 @@ fn errors_name_their_column() {
         ("mem:1G?sgl=perhaps", 8, "expected `yes` or `no`"),
         ("mem:1G?thread=mine", 8, "expected `shared` or `own`"),
         ("mem:1G?size=1G", 8, "before the `?`"),
-        ("mem:1G?lba=512&share=yes", 16, "`share=yes` is of `file:`"),
+        ("mem:1G?lba=512&share=yes", 16, "`share=yes` applies only to `file:`"),
         ("file:", 6, "a path must follow"),
     ] {
         let error = uri.parse::<DeviceUri>().expect_err(uri);

@@ -1,5 +1,5 @@
-//! Parsing of what all device URIs have in common: parameters, sizes, numbers, choices,
-//! percent-encoding. Errors are texts; the caller adds the column.
+//! Parsing of the elements of device URIs: parameters, sizes, numbers, choices, percent-encoding.
+//! Errors are texts; the caller adds the column.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -10,7 +10,8 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, percent_encode};
 /// Calls `set` with each `key=value` of a query. `at`: the byte offset of the query in the URI.
 ///
 /// # Errors
-/// A parameter without a value, or given twice, or refused by `set`: its offset, and what is wrong.
+/// A parameter has no value, is given twice, or is refused by `set`. Returns its offset, and what
+/// is wrong.
 pub(crate) fn each_parameter(
     query: Option<&str>,
     mut at: usize,
@@ -22,7 +23,7 @@ pub(crate) fn each_parameter(
         let (key, value) = pair
             .split_once('=')
             .ok_or_else(|| (at, format!("`{pair}` needs a value, as in `{example}`")))?;
-        // Before the check for repetition: an unknown key is reported as such.
+        // Called before the check for repetition, so that an unknown key is reported as unknown.
         set(key, value).map_err(|what| (at, what))?;
         if seen.contains(&key) {
             return Err((at, format!("`{key}` is given twice")));
@@ -42,14 +43,15 @@ pub(crate) fn no_parameter(key: &str, known: &str) -> String {
 }
 
 /// Parses bytes with an optional suffix, in any case: `4096`, `64K`, `1gb`, `2TiB`. All are powers
-/// of 1024, as fio reads `kb` by default (`kb_base=1024`). Unlike fio, which then reads `kib` as
-/// 1000, `kib` is 1024 as in the standard.
+/// of 1024, as fio reads `kb` by default (`kb_base=1024`). Unlike fio, which by default reads `kib`
+/// as 1000, this reads `kib` as 1024, as the standard says.
 ///
 /// # Errors
 /// It is not a size, or out of range.
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let no_size = || format!("`{text}` is no size; write it as `1G`, `512M` or a number of bytes");
+    let no_size =
+        || format!("`{text}` is not a size; write it as `1G`, `512M` or a number of bytes");
     if !digits.bytes().all(|b| b.is_ascii_digit()) {
         return Err(no_size());
     }
@@ -63,7 +65,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         "p" | "pb" | "pib" => 50,
         other => {
             return Err(format!(
-                "`{other}` is no unit of size; use K, M, G, T or P (powers of 1024)"
+                "`{other}` is not a unit of size; use K, M, G, T or P (powers of 1024)"
             ));
         }
     };
@@ -81,10 +83,10 @@ pub(crate) fn show_size(bytes: u64) -> String {
     format!("{}{}", bytes >> (10 * unit), ["", "K", "M", "G", "T"][unit])
 }
 
-/// Checks that `bytes` are whole blocks.
+/// Checks that `bytes` is a multiple of `block`, and not 0.
 ///
 /// # Errors
-/// They are not.
+/// It is not.
 pub(crate) fn whole_blocks(bytes: u64, block: u32) -> Result<(), String> {
     match bytes {
         b if b < u64::from(block) => {
@@ -100,7 +102,7 @@ pub(crate) fn whole_blocks(bytes: u64, block: u32) -> Result<(), String> {
 /// Parses a whole number from `low` to `high`.
 ///
 /// # Errors
-/// It is not one.
+/// The value is not such a number.
 pub(crate) fn within(key: &str, value: &str, low: u64, high: u64) -> Result<u64, String> {
     value
         .parse()
@@ -109,10 +111,10 @@ pub(crate) fn within(key: &str, value: &str, low: u64, high: u64) -> Result<u64,
         .ok_or_else(|| format!("`{key}={value}`: expected a whole number from {low} to {high}"))
 }
 
-/// Parses one of several words.
+/// Checks that the value of a parameter is one of `words`.
 ///
 /// # Errors
-/// It is none of them.
+/// It is none of the words.
 pub(crate) fn one_of<'a>(key: &str, value: &'a str, words: &[&str]) -> Result<&'a str, String> {
     if words.contains(&value) {
         return Ok(value);
@@ -152,7 +154,8 @@ pub(crate) fn decode_path(text: &str) -> Result<PathBuf, String> {
 
 /// Encodes a parameter's value for [`decode`].
 pub(crate) fn encode(value: &str) -> String {
-    // `?` need not be encoded in a value: the first one has ended the body.
+    // `?` need not be encoded in a value: the first `?` of a URI begins the parameters, and later
+    // ones are ordinary.
     const MISREAD: &AsciiSet = &CONTROLS.add(b'%').add(b'&').add(b' ');
     percent_encode(value.as_bytes(), MISREAD).to_string()
 }

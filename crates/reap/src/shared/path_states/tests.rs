@@ -98,7 +98,7 @@ fn path_requests_are_taken_once() {
     let path_states = Arc::new(PathStates::new(1, 1, Nanos::ZERO));
     let path_handle = PathHandle { path_states: path_states.clone(), path: PathId(0) };
     assert!(!path_handle.take_reset_request() && !path_handle.take_refresh_request());
-    path_states.ask_reset(PathId(0));
+    path_states.request_reset(PathId(0));
     path_states.request_refresh(PathId(0));
     assert!(path_handle.take_reset_request() && path_handle.take_refresh_request());
     assert!(!path_handle.take_reset_request() && !path_handle.take_refresh_request());

@@ -11,10 +11,10 @@ use crate::instant::Instant;
 use crate::request::{self, Completion, Modifiers, Request};
 use crate::transport::{IoCommand, Part};
 
-/// errno(3).
+/// Operation not supported (errno(3)).
 const EOPNOTSUPP: i32 = 95;
 
-/// Ends a list of slots.
+/// In place of a slot's number: the end of a list of slots.
 pub(super) const NO_SLOT: u32 = u32::MAX;
 
 /// The receiver of a finished request.
@@ -24,16 +24,16 @@ pub(crate) enum Claim {
     Batch,
     /// A future, by its ticket.
     Future(u32),
-    /// None: its queue is gone, and the completion is dropped.
+    /// Nobody: the queue is gone, and the completion is dropped.
     Dropped,
 }
 
 /// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotState {
-    /// No request.
+    /// The slot has no request.
     Free,
-    /// `left` parts have not ended.
+    /// The slot has a request, of which `left` parts have not ended.
     Open { claim: Claim, left: u32 },
 }
 
@@ -63,14 +63,14 @@ impl From<Failure> for IoError {
 /// Rarely needed state of a request, kept out of the slot.
 #[derive(Debug, Default)]
 pub(super) struct SlotExtra {
-    /// The first failure of a part. Parts that are not posted yet are not sent then.
+    /// The first failure of a part. After it, parts that are not posted yet are not sent.
     pub failure: Option<Failure>,
-    /// Retries of all parts together. Retries after a reset that the application requested do not
-    /// count.
+    /// Number of retries of all parts together, without retries after a reset that the application
+    /// requested.
     pub retries: u32,
-    /// The device may still access the buffer, which is leaked.
+    /// The device may still access the buffer, which is therefore leaked.
     pub lost: bool,
-    /// Sent as it is, in place of [`Slot::part`].
+    /// A command that the caller built, which is sent instead of [`Slot::part`].
     pub command: Option<Box<IoCommand>>,
 }
 
@@ -130,14 +130,13 @@ impl Slot {
         (self.nsid, self.splitter) = (nsid, splitter);
         let buf = buf.map(hw::DmaBuf::lend);
         self.addr = buf.as_ref().map_or(0, Lent::addr);
-        // The casts lose nothing: a request has fewer than 2^32 blocks, limited by the pool or,
-        // without data, by its check. `bytes` is used only for a request of one part, which has
-        // fewer than 2^32.
+        // The casts lose nothing. A request has fewer than 2^32 blocks: its buffer is limited by
+        // the pool, and a request without data by its check. `bytes` is used only for a request of
+        // one part, which has fewer than 2^32 bytes.
         (self.lba, self.blocks, self.bytes) =
             (lba, (bytes >> splitter.block_log2()) as u32, bytes as u32);
         (self.tag, self.submitted_at) = (tag, now);
-        // A free slot has no buffer. `forget` keeps the compiler from adding the drop of an old
-        // one.
+        // A free slot has no buffer. `forget` keeps the compiler from adding code that drops one.
         std::mem::forget(std::mem::replace(&mut self.buf, buf));
         self.state = SlotState::Open { claim, left: 1 };
     }
@@ -172,18 +171,18 @@ impl Slot {
         self.extra.as_ref().and_then(|extra| extra.failure)
     }
 
-    /// The I/O command that the caller has built, if it is one.
+    /// The command, if the request is an I/O command that the caller has built.
     pub(super) fn command(&self) -> Option<&IoCommand> {
         self.extra.as_ref()?.command.as_deref()
     }
 
-    /// Whether a part may be retried: not after another part has failed, and never a command that
-    /// the caller has built, because only the caller knows whether it may be carried out twice.
+    /// Whether parts may be retried. False after another part has failed, and for a command that
+    /// the caller has built, because only the caller knows whether it may be executed twice.
     pub(super) fn may_retry(&self) -> bool {
         self.failure().is_none() && self.command().is_none()
     }
 
-    /// Whether it has extra state: a failure, retries, or a command of the caller's.
+    /// Whether the request has extra state: a failure, retries, or a command that the caller built.
     #[inline]
     pub(super) fn has_extra(&self) -> bool {
         self.extra.is_some()
@@ -223,8 +222,8 @@ impl Slot {
         }
     }
 
-    /// [`Slot::complete`] for a request without extra state: small enough to be built in its
-    /// destination.
+    /// [`Slot::complete`] for a request without extra state. The function is small enough for its
+    /// result to be built in its destination.
     #[inline(always)]
     pub(super) fn complete_ok(&mut self, now: Nanos) -> Completion {
         let buf = self.buf.take().map(Lent::take_back);
@@ -237,35 +236,36 @@ impl Slot {
         }
     }
 
-    /// The average number of retries of a part: one reset returns all parts of a large request at
-    /// once.
+    /// The average number of retries of a part. An average, because one reset returns all parts of
+    /// a large request at once, and each counts as a retry.
     #[cold]
     pub(super) fn retries(&self) -> u8 {
         let retries = self.extra.as_ref().map_or(0, |extra| extra.retries);
         (retries / self.parts(0, self.blocks)).try_into().unwrap_or(u8::MAX)
     }
 
-    /// Its operation and size, for policies.
+    /// The request's operation and size, for policies.
     #[inline]
     pub(super) fn class(&self) -> Class {
         Class::new(self.op, self.blocks.saturating_mul(self.splitter.block_size() as u32))
     }
 
-    /// The number of parts of `blocks` blocks from block `from` of the request; 1 for a Flush.
+    /// The number of parts of the `blocks` blocks from block `from` of the request on; 1 for a
+    /// Flush.
     pub(super) fn parts(&self, from: u32, blocks: u32) -> u32 {
-        // A Deallocate whose ranges the caller has listed is one command. `blocks` is the number of
-        // ranges.
+        // A Deallocate whose ranges the caller has listed is one command. `blocks` is then the
+        // number of ranges.
         if self.modifiers.listed() {
             return 1;
         }
-        if let Some(most) = self.most_of_range() {
-            return blocks.div_ceil(most).max(1);
+        if let Some(max) = self.max_range_blocks() {
+            return blocks.div_ceil(max).max(1);
         }
         self.splitter.split(self.lba + u64::from(from), blocks).parts().max(1)
     }
 
-    /// For a Deallocate: most blocks of a part, which is one range of the list.
-    fn most_of_range(&self) -> Option<u32> {
+    /// For a Deallocate: maximum number of blocks of a part, which is one range of the list.
+    fn max_range_blocks(&self) -> Option<u32> {
         if self.op == Op::Deallocate { self.splitter.max_optional_blocks(self.op) } else { None }
     }
 
@@ -276,7 +276,7 @@ impl Slot {
         let Slot { op, modifiers, nsid, .. } = *self;
         let (buf, fua, keep) = (&self.buf, modifiers.fua(), modifiers.keep());
         if modifiers.listed() {
-            // `left` counts ranges here, so that the part's `blocks` add up to the request's.
+            // Here `left` and `blocks` are numbers of ranges, as `blocks` of the request is.
             return Part {
                 op,
                 fua,
@@ -289,15 +289,15 @@ impl Slot {
                 buf,
             };
         }
-        if let Some(most) = self.most_of_range() {
-            let addr = self.addr + u64::from(from / most) * Range::LEN as u64;
+        if let Some(max) = self.max_range_blocks() {
+            let addr = self.addr + u64::from(from / max) * Range::LEN as u64;
             return Part {
                 op,
                 fua,
                 keep,
                 nsid,
                 lba: first,
-                blocks: left.min(most),
+                blocks: left.min(max),
                 addr,
                 bytes: Range::LEN as u32,
                 buf,

@@ -43,7 +43,7 @@ fn errors_name_their_column() {
         ("kernel:/a%00b", 8, "NUL"),
         ("kernel:/a?", 11, "needs a value, as in `buffered=yes`"),
         ("kernel:/a?size", 11, "needs a value"),
-        ("kernel:/a?size=12X", 11, "no unit of size"),
+        ("kernel:/a?size=12X", 11, "not a unit of size"),
         ("kernel:/a?size=0", 11, "out of range"),
         ("kernel:/a?size=500", 11, "less than one block of 512"),
         ("kernel:/a?size=2K&lba=4096", 11, "less than one block of 4096"),

@@ -52,7 +52,7 @@ use admin::{Admin, Power};
 use coalescing::{COALESCING, Coalescing};
 use cross_reset::{CROSS_RESET, SentReset};
 
-/// Interval between two reads of CSTS.
+/// The interval between two reads of CSTS.
 const HEALTH_EVERY: Nanos = Nanos::from_secs(1);
 
 /// The same for a path: requests should move to another path soon.
@@ -64,8 +64,8 @@ const FABRIC_HEALTH_EVERY: Nanos = Nanos::from_secs(3600);
 /// Upper limit of the time-out of an admin command, however long the time-out of I/O is.
 const ADMIN_TIMEOUT: Nanos = Nanos::from_secs(10);
 
-/// Lower limit: one unit of CAP.TO, the time that a controller may take to become ready (Base
-/// §3.1.4.1).
+/// Lower limit of the same time-out: one unit of CAP.TO, the time that a controller may take to
+/// become ready (Base §3.1.4.1).
 const ADMIN_TIMEOUT_MIN: Nanos = Nanos::from_millis(500);
 
 /// When to step a task again that has found a queue pair locked.
@@ -76,7 +76,7 @@ const RAW_COMMAND: u64 = 1 << 9;
 
 /// The result of [`DeviceTask::step`].
 pub(crate) enum TaskStatus {
-    /// Step it again at this time at the latest.
+    /// The task is to be stepped again at this time at the latest.
     Until(Nanos),
     /// The task has ended: the controller is shut down, or was never up.
     Ended,
@@ -90,14 +90,14 @@ pub(crate) trait DeviceTask: Send {
     /// The task cannot be run: `error` is for the thread that opens the device.
     fn refuse(&mut self, error: OpenError);
 
-    /// Does what is due. Must not block.
+    /// Does all work that is due. Must not block.
     fn step(&mut self, now: Nanos) -> TaskStatus;
 }
 
 enum ControllerPhase {
     BringingUp(Box<Bringup>, SyncSender<Result<(Opened, Inventory), OpenError>>, Option<Control>),
     Live(Box<Recovery>),
-    /// With the error for the opener, if bring-up has failed.
+    /// With the error for the thread that opens the device, if bring-up has failed.
     ShuttingDown(Box<Shutdown>, Option<OpenFailure>),
     Ended,
 }
@@ -132,7 +132,8 @@ pub(crate) struct ControllerTask {
     /// A step of recovery that was deferred because a thread held a pair's lock. Continued at the
     /// next step.
     deferred_ask: Option<RecoveryAction>,
-    /// The pairs for which it has not been done yet, each with the index of its hardware queue.
+    /// The pairs for which the step has not been done yet, each with the index of its hardware
+    /// queue.
     pairs_left: Vec<(usize, QueueId)>,
     /// Aborts that have completed, whose CIDs are not free yet.
     ended_aborts: Vec<(QueueId, Cid)>,
@@ -153,9 +154,10 @@ pub(crate) struct ControllerTask {
     has_been_up: bool,
     /// The path is back, but not used before the health log page has been read.
     returning: bool,
-    /// The inventory of when the path first came up. Whatever answers later has to match it.
+    /// The inventory that was read when the path first came up. A controller that answers later
+    /// must have the same.
     joined: Option<Box<Inventory>>,
-    /// The connection is another than when the controller was last up.
+    /// The connection is not the one that the controller had when it was last up.
     reconnected: bool,
     /// The event for invalid SQ heads was sent.
     reported_bad_heads: bool,
@@ -200,7 +202,7 @@ impl ControllerTask {
         reply: SyncSender<Result<(Opened, Inventory), OpenError>>,
     ) -> Result<ControllerTask, OpenError> {
         let admin = Admin::new(&controller, options.pool_bytes)?;
-        let wanted = options.hardware().min(controller.most_queues());
+        let wanted = options.hardware().min(controller.max_queues());
         // Interrupt queues before poll queues: a controller may grant fewer queue pairs than are
         // asked for.
         let notifying = (0..wanted).map(|n| Some(controller.vector_of(n, wanted).0));
@@ -320,7 +322,7 @@ impl ControllerTask {
         self.shared.reporter.push(EventKind::Note(what));
     }
 
-    /// The software queues of all its hardware queues.
+    /// The software queues of all hardware queues of the controller.
     fn users(&self) -> impl Iterator<Item = &Arc<QueueShared>> {
         self.queues.iter().flat_map(|queue| &queue.users)
     }

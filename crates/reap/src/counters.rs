@@ -7,19 +7,19 @@ use units::Nanos;
 pub struct Counters {
     /// Polls of the completion queue.
     pub polls: u64,
-    /// Polls that found nothing.
+    /// Polls that found no entry.
     pub empty_polls: u64,
     /// Entries reaped from the completion queue, other threads' included.
     pub entries: u64,
     /// Polls that found entries.
     pub drains: u64,
-    /// The most entries of one poll.
+    /// The largest number of entries that one poll found.
     pub drain_max: u32,
     /// Times that the thread blocked, or was about to and found an entry.
     pub sleeps: u64,
     /// Times that the queue's notification woke it.
     pub wakeups: u64,
-    /// Those of the sleeps that were on a timer, with the notification masked.
+    /// Sleeps on a timer, with the notification masked; `sleeps` counts them too.
     pub naps: u64,
     /// Stretches of polling without a pause.
     pub spins: u64,
@@ -28,7 +28,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// The sum of both.
+    /// The sum of `self` and `other`.
     #[must_use]
     pub fn and(self, other: Counters) -> Counters {
         Counters {
@@ -53,16 +53,16 @@ pub struct DeviceCounters {
     /// Messages of I/O vectors that the host has received, by the system's count, where it has one
     /// ([`crate::Device::counts_messages`]).
     pub messages: u64,
-    /// Notifications that they caused: fewer than messages where messages are posted.
+    /// Notifications that the messages caused: fewer than messages where interrupts are posted.
     pub notifications: u64,
-    /// Time that the device spent on sending them.
+    /// Time that the device spent on sending messages.
     pub notify: Nanos,
     /// Writes to submission queue doorbells.
     pub sq_doorbells: u64,
     /// Writes to completion queue doorbells.
     pub cq_doorbells: u64,
-    /// Those of the doorbell writes that went to a register. The others went to shadow doorbells in
-    /// memory (Doorbell Buffer Config). `None`: all.
+    /// Doorbell writes that went to a register. The others went to shadow doorbells in memory
+    /// (Doorbell Buffer Config). `None`: all went to a register.
     pub doorbell_registers: Option<u64>,
     /// System calls of its queues; only for `kernel:` devices.
     pub system_calls: Option<u64>,
@@ -71,7 +71,7 @@ pub struct DeviceCounters {
 }
 
 impl DeviceCounters {
-    /// The sum of both.
+    /// The sum of `self` and `other`.
     pub(crate) fn and(self, other: DeviceCounters) -> DeviceCounters {
         DeviceCounters {
             messages: self.messages + other.messages,
@@ -110,7 +110,7 @@ pub struct HardwareCounters {
 }
 
 impl HardwareCounters {
-    /// The sum of both.
+    /// The sum of `self` and `other`.
     pub(crate) fn and(self, other: HardwareCounters) -> HardwareCounters {
         HardwareCounters {
             finished: self.finished + other.finished,

@@ -147,7 +147,7 @@ impl Device {
     /// [`Device::queue`], as completions are reaped by the thread that submitted.
     ///
     /// # Errors
-    /// As of [`Device::queue`].
+    /// The same as of [`Device::queue`].
     pub fn local_queue(&self) -> Result<LocalQueue, QueueError> {
         match &self.paths {
             None => Queue::over_one(self.first(), true, None),
@@ -183,9 +183,9 @@ impl Device {
         self.paths.as_deref().map_or_else(|| self.first().namespaces(), Multipath::namespaces)
     }
 
-    /// The namespace in its present size, which may have changed since the handle was made
+    /// The namespace with its current size, which may have changed since the handle was made
     /// ([`EventKind::Resized`](crate::EventKind::Resized)). A handle keeps its size: requests
-    /// beyond it are refused here, and requests beyond the present size fail on the controller. For
+    /// beyond it are refused here, and requests beyond the current size fail on the controller. For
     /// a file it also shows what the file system has refused since
     /// ([`Namespace::supports_write_zeroes`]).
     pub fn current(&self, namespace: &Namespace) -> Namespace {
@@ -271,7 +271,7 @@ impl Device {
             .all(|controller| controller.transport().messages() == Messages::Exact)
     }
 
-    /// Which controller it is; of several, the first path's.
+    /// The description of the controller; with several paths, of the first path's controller.
     pub fn description(&self) -> &Description {
         self.paths.as_deref().map_or_else(|| self.first().description(), Multipath::description)
     }
@@ -368,8 +368,8 @@ impl Device {
             .unwrap_or_default()
     }
 
-    /// Its controllers in this process, for tests and benchmarks. `None`: they are not in this
-    /// process.
+    /// The controllers of the device, if they are in this process, for tests and benchmarks.
+    /// `None`: they are not.
     pub fn embedded(&self) -> Option<Embedded> {
         self.first().transport().end()?;
         Some(Embedded {
@@ -379,8 +379,8 @@ impl Device {
         })
     }
 
-    /// Resets all its controllers now. Requests in flight are posted again, however often this is
-    /// called.
+    /// Resets all controllers of the device now. Requests in flight are posted again, however often
+    /// this is called.
     pub fn reset(&self) {
         self.controllers.iter().for_each(OpenController::reset);
     }

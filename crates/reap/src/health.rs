@@ -40,7 +40,7 @@ pub enum PermanentFailure {
 impl PermanentFailure {
     /// The reason for a device: its only controller's, or those of all paths.
     pub(crate) fn of_all(mut all: Vec<PermanentFailure>) -> PermanentFailure {
-        // One controller: its reason as it is, without a list around it.
+        // One controller: its own reason, not a list of one.
         match all.pop() {
             Some(only) if all.is_empty() => only,
             last => PermanentFailure::AllPaths(all.into_iter().chain(last).collect()),
@@ -49,7 +49,7 @@ impl PermanentFailure {
 }
 
 impl Health {
-    /// The sum of both.
+    /// The sum of `self` and `other`.
     pub(crate) fn and(self, other: Health) -> Health {
         Health {
             resets: self.resets + other.resets,

@@ -1,4 +1,5 @@
-//! Instants: readings of one clock, which no number and no span is taken for.
+//! Instants: readings of one clock, with a type of their own so that no number or time span is
+//! taken for one.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -32,13 +33,13 @@ impl Instant {
         self.0.0
     }
 
-    /// How long it has been since `earlier`; zero if that is later.
+    /// The time from `earlier` to this instant; zero if `earlier` is later.
     #[inline]
     pub fn duration_since(self, earlier: Instant) -> Duration {
         (self.0 - earlier.0).into()
     }
 
-    /// How long ago it was; zero if it is to come.
+    /// How long ago this instant was; zero if it is in the future.
     pub fn elapsed(self) -> Duration {
         Instant::now().duration_since(self)
     }

@@ -31,7 +31,7 @@ pub enum ModeNote {
         "the kernel has no `min_wait`, which Linux 6.12 and newer have: each nap of `{0}` is a system call of its own"
     )]
     NapsCost(Mode),
-    /// It polls, and the kernel takes the interrupts all the same.
+    /// The thread polls, and the kernel takes the device's interrupts all the same.
     #[error(
         "the device has no poll queues: `{0}` polls the ring, and the kernel still takes interrupts"
     )]
@@ -43,7 +43,7 @@ pub enum ModeNote {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum UnsupportedMode {
-    /// The kernel implements it, and the kernel does not drive the device.
+    /// The kernel implements the mode, and the kernel does not drive this device.
     #[error("'{0}' is the kernel's own: only `kernel:` devices have it")]
     NotTheKernels(Mode),
     /// The kernel gives this user no SQPOLL thread.

@@ -23,7 +23,8 @@ use crate::transport::EmbeddedOptions;
 pub struct OpenOptions {
     /// `None`: one for each hardware queue.
     pub(crate) software_queues: Option<usize>,
-    /// `None`: one for each software queue, or for each thread that is likely.
+    /// `None`: one for each software queue, or, where that number is not given, for each thread
+    /// that is likely.
     pub(crate) hardware_queues: Option<usize>,
     #[default(256)]
     pub(crate) depth: u32,
@@ -52,14 +53,15 @@ impl OpenOptions {
         OpenOptions { software_queues: Some(queues), ..self }
     }
 
-    /// Hardware queues that the software queues share: no more than there are software queues, and
-    /// no more than the controller grants. Default: one for each software queue. A `kernel:` device
-    /// always has that.
+    /// The number of hardware queues that the software queues share: no more than there are
+    /// software queues, and no more than the controller grants. Default: one for each software
+    /// queue. A `kernel:` device always has one for each.
     pub fn hardware_queues(self, queues: usize) -> OpenOptions {
         OpenOptions { hardware_queues: Some(queues), ..self }
     }
 
-    /// Commands in flight on each hardware queue, as far as the controller allows. Default: 256.
+    /// The maximum number of commands in flight on each hardware queue; the controller may allow
+    /// fewer. Default: 256.
     pub fn depth(self, commands: u32) -> OpenOptions {
         OpenOptions { depth: commands, ..self }
     }
@@ -79,8 +81,8 @@ impl OpenOptions {
         OpenOptions { timeout: timeout.into(), ..self }
     }
 
-    /// Most bytes of buffers and rings. Address space only: pages are allocated when first touched.
-    /// Default: 256 MiB.
+    /// The maximum number of bytes of all buffers and rings together. It reserves address space
+    /// only: pages are allocated when first touched. Default: 256 MiB.
     pub fn pool_bytes(self, bytes: u64) -> OpenOptions {
         OpenOptions { pool_bytes: bytes, ..self }
     }

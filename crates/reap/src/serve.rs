@@ -29,7 +29,7 @@ pub enum ServeError {
     /// The server cannot be set up.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// Paths and sockets differ in number.
+    /// The number of sockets is not the number of paths.
     #[error(
         "the device has {paths} paths, and {sockets} sockets are named: name one for each path"
     )]
@@ -39,12 +39,10 @@ pub enum ServeError {
         /// Sockets that were named.
         sockets: usize,
     },
-    /// How paths are chosen, and how long requests wait for one, is the business of the host that
-    /// has them.
+    /// A parameter that concerns hosts: how they choose paths, and how long requests wait for one.
     #[error(
         "`{parameter}` says how a host uses its paths: leave it out here, and give it to each client of the server"
     )]
-    /// A parameter that concerns hosts: how they choose paths, and how long requests wait for one.
     OfTheHost {
         /// The parameter.
         parameter: &'static str,

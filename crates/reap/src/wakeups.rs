@@ -3,7 +3,7 @@
 //! which draws them.
 use units::Nanos;
 
-/// Buckets of completions per wake-up, one per value; the last is for more.
+/// Buckets of completions per wake-up, one for each value; the last is for all larger ones.
 const LINEAR: usize = 129;
 /// Buckets of the delay: powers of two of microseconds.
 const LOG2: usize = 40;
@@ -38,8 +38,8 @@ impl<const N: usize> WakeupHistogram<N> {
 /// The two histograms of one queue, or of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wakeups {
-    /// Completions from one notification that woke the thread to the next: a bucket per value, the
-    /// last for more.
+    /// Completions from one notification that woke the thread to the next: a bucket for each value,
+    /// the last for all larger ones.
     pub completions: WakeupHistogram<LINEAR>,
     /// Microseconds from the first message not seen yet until the thread ran: a bucket per power of
     /// two.

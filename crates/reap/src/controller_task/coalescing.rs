@@ -105,7 +105,7 @@ impl Coalescing {
         }
         self.choose(queues);
         if self.refused {
-            // A queue may have been switched to such a mode since.
+            // A queue may have been switched since to a mode that needs coalescing.
             fall_back(queues);
             return None;
         }
@@ -186,7 +186,7 @@ impl Coalescing {
 
     /// The command in flight has completed.
     fn completed(&mut self, status: Status, queues: &[Arc<HwQueue>]) {
-        // None if a reset has come between.
+        // `None` if a reset came before the completion.
         let Some(command) = self.command.take() else { return };
         if !status.is_success() {
             tracing::debug!(%status, ?command, "the controller has rejected Interrupt Coalescing");
@@ -209,7 +209,7 @@ impl Coalescing {
         }
     }
 
-    /// There was no tag on the admin queue.
+    /// The command was not posted: there was no free tag on the admin queue.
     fn not_posted(&mut self) {
         self.command = None;
     }

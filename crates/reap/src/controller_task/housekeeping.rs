@@ -36,7 +36,7 @@ struct Housekeeper {
 
 static CURRENT: Mutex<Option<Arc<Housekeeper>>> = Mutex::new(None);
 
-/// The poller's key of the wake-up. Those of admin vectors follow.
+/// The poller's key of the wake-up. The keys of admin vectors follow it.
 const KEY_WAKE: u64 = 0;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -65,7 +65,7 @@ fn shared() -> Result<Arc<Housekeeper>, OpenError> {
         .name("reap-housekeep".into())
         .spawn(move || worker.run())
         .map_err(system)?;
-    // Under the lock from the start, so that two openers do not start two threads.
+    // The lock is held from the start, so that two openers do not start two threads.
     *current = Some(housekeeper.clone());
     Ok(housekeeper)
 }

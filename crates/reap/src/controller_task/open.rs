@@ -1,5 +1,5 @@
-//! Opening a device: from a transport to a [`OpenController`] that is up. What fails here leaves
-//! nothing running.
+//! Opening a device: from a transport to an [`OpenController`] that is up. If an open fails,
+//! nothing is left running.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::shared::queue_table::QueueTable;
 use crate::thread::sleep_cost;
 use crate::transport::{KernelFile, RingController, Transport};
 
-/// Most requests in flight on a ring. Their completions have to fit in a CQ of twice as many
-/// entries.
+/// The maximum number of requests in flight on a ring. Their completions must fit in a CQ of twice
+/// as many entries.
 const MAX_DEPTH: u32 = 8192;
 
 /// Brings up the controller behind `controller`, which was opened as `uri`.

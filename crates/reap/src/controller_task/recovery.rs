@@ -44,8 +44,8 @@ const LATE_TOLERANCE: Nanos = Nanos::from_millis(20);
 
 impl ControllerTask {
     /// Rules out that late commands are the host's fault. A thread that computes may not have rung
-    /// the doorbell, or not have reaped, and a message may be lost. So rings the doorbells, and
-    /// reaps for the owners. Returns the time before which recovery must not act.
+    /// the doorbell, or not have reaped, and a message may be lost. So this function rings the
+    /// doorbells, and reaps for the owners. Returns the time before which recovery must not act.
     pub(super) fn finish_late_work(&mut self, now: Nanos) -> Nanos {
         let (mut expired, mut announced, mut long_ago) = (Vec::new(), 0, false);
         for queue in &self.queues {
@@ -161,7 +161,7 @@ impl ControllerTask {
             RecoveryAction::Abandon(buffers) => self.abandon(buffers),
             RecoveryAction::Admin(command) => self.post(command, now),
             RecoveryAction::Restored(inventory) => self.restore(*inventory, now),
-            // Handled before, or not asked for: bring-up after a reset uses the existing rings.
+            // Handled above, or never requested: bring-up after a reset uses the existing rings.
             RecoveryAction::Abort { .. }
             | RecoveryAction::Rings { .. }
             | RecoveryAction::Wait { .. }
@@ -200,7 +200,8 @@ impl ControllerTask {
                 after: self.options.timeout,
             });
         } else {
-            // The command has just completed, or the admin queue is full: recovery decides anew.
+            // The command has just completed, or the admin queue is full: recovery decides again at
+            // the next step.
             held.end_abort(command.cid);
             if let ControllerPhase::Live(recovery) = &mut self.phase {
                 recovery.abort_ended();
@@ -258,7 +259,7 @@ impl ControllerTask {
             self.admin.pair.exclusive().reopen();
             self.path_stopped();
         } else {
-            // It may still access rings and buffers: neither may be used again.
+            // The controller may still access rings and buffers: neither may be used again.
             self.return_abandoned(LOST);
             self.leak_rings();
         }
@@ -350,8 +351,9 @@ impl ControllerTask {
         self.admin.leak_rings();
     }
 
-    /// After a pair's locks were held for something else than posting or reaping: a thread may have
-    /// found them busy, and gone to sleep. Wakes the users if a CQE is visible.
+    /// Wakes the users of a pair if a CQE is visible. For the time after the pair's locks were held
+    /// for something other than posting or reaping: a thread may have found them busy, and gone to
+    /// sleep.
     fn repoll(&mut self, queue: &HwQueue) {
         queue.tags_returned();
         // `fold`, not `any`: each pair's check has a fence of its own.

@@ -101,7 +101,7 @@ fn served(uri: &MultipathUri, options: &OpenOptions) -> Result<PathTransports, O
     let connect = |path: &PathUri| match &path.device {
         PathDevice::Served(uri) => ConnectedController::connect(uri, options),
         _ => Err(OptionsError::Paths(format!(
-            "path `{}` is no controller of `vfio-user:`",
+            "path `{}` is not a `vfio-user:` controller",
             path.text
         ))
         .into()),
@@ -142,7 +142,7 @@ fn over_tcp(
             tcp::open(&device.with_keep_alive(uri.keep_alive), dma.clone(), options)
         }
         _ => {
-            let what = format!("path `{}` is no controller of `tcp:`", path.text);
+            let what = format!("path `{}` is not a `tcp:` controller", path.text);
             Err(OptionsError::Paths(what).into())
         }
     };

@@ -109,7 +109,7 @@ impl PathUri {
             PathDevice::Served(_) | PathDevice::Tcp(_)
                 if self.delay > Nanos::ZERO || self.ana != AnaState::OPTIMIZED || self.controller.is_some() =>
             {
-                Err("`delay`, `ana` and `cntlid` are what `reap serve` takes; a controller of another process is as it is".into())
+                Err("`delay`, `ana` and `cntlid` are what `reap serve` takes; a client cannot change a controller of another process".into())
             }
             PathDevice::Served(uri) => uri.check(),
             PathDevice::Tcp(uri) => uri.check(),
@@ -398,7 +398,7 @@ fn parse_path(text: &str) -> Result<PathUri, String> {
         .find(|key| query.split('&').any(|pair| pair.split('=').next() == Some(key)))
     {
         return Err(format!(
-            "`{text}`: `{key}` is what `reap serve` takes; a controller of another process is as it is"
+            "`{text}`: `{key}` is what `reap serve` takes; a client cannot change a controller of another process"
         ));
     } else if device.starts_with(TCP) {
         PathDevice::Tcp(device.parse().map_err(wrong)?)

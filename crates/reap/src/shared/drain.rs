@@ -72,7 +72,7 @@ impl Drain {
     /// A software queue enters `threaded`. The first one calls `begin` to start the thread.
     ///
     /// # Errors
-    /// Those of `begin`; nothing has changed.
+    /// `begin` has failed; nothing has changed.
     pub(crate) fn acquire(
         &self,
         begin: impl FnOnce() -> std::io::Result<JoinHandle<()>>,

@@ -23,7 +23,7 @@ pub(crate) const SCHEME: &str = "pcie:";
 
 const KEYS: &str = "vectors, shadow, sgl";
 
-/// Most vectors of MSI-X (PCI Express Base §7.7.2.2).
+/// The maximum number of vectors of MSI-X (PCI Express Base §7.7.2.2).
 pub(super) const MAX_VECTORS: u64 = 2048;
 
 /// A parsed PCIe URI: `pcie:BDF[?vectors=N&shadow=yes|no&sgl=yes|no]`.

@@ -52,8 +52,8 @@ pub(crate) use prp_table::PrpTable;
 use properties::HostProperties;
 pub(crate) use ring_pair::{RingPair, RingPosting};
 
-/// Most bytes of one command, whatever its buffer's offset within a page: what one list of the PRP
-/// table describes.
+/// The maximum number of bytes of one command, whatever its buffer's offset within a page: what one
+/// list of the PRP table describes.
 pub(crate) const MAX_TRANSFER: u32 = PrpTable::MAX_BYTES;
 
 /// A pool of DMA memory and the PRP lists of its buffers. One controller's, or shared by all paths
@@ -246,8 +246,8 @@ impl RingController {
         }
     }
 
-    /// Most I/O queues of the transport.
-    pub(crate) fn most_queues(&self) -> usize {
+    /// The maximum number of I/O queues that the transport allows.
+    pub(crate) fn max_queues(&self) -> usize {
         self.tcp().map_or(usize::MAX, TcpController::queues)
     }
 

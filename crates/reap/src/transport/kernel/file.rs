@@ -21,11 +21,11 @@ use crate::mode::{ModeNote, UnsupportedMode};
 use crate::namespace::Namespace;
 use crate::transport::next_number;
 
-/// Most bytes of one part. The kernel splits it again for the disk.
+/// The maximum number of bytes of one part. The kernel splits it again for the disk.
 const MAX_PART_BYTES: u64 = 1 << 20;
 
-/// Most bytes of one part of a Deallocate: a running discard cannot always be cancelled, so it must
-/// be short.
+/// The maximum number of bytes of one part of a Deallocate: a running discard cannot always be
+/// cancelled, so it must be short.
 const MAX_DEALLOCATE_BYTES: u64 = 1 << 30;
 
 /// An open file or block device.

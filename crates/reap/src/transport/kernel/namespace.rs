@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::error::TargetFault;
 use hw::block::Disk;
 
-/// Most bytes of a command, whatever the device allows.
+/// The maximum number of bytes of a command, even if the device allows more.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// Bytes of the pages that the kernel counts as DMA segments.
@@ -135,8 +135,8 @@ impl IdentifyData {
             .with_ranges(ranges.map_or(1, |most| most.ranges)))
     }
 
-    /// Most bytes of a command. The kernel maps a pass-through command's data as it is or fails it;
-    /// a buffer that begins within a page has one page more.
+    /// The maximum number of bytes of a command. The kernel does not split a pass-through command:
+    /// it maps all of its data or fails it. A buffer that begins within a page has one page more.
     fn max_bytes(&self, disk: &Disk) -> u64 {
         let by_pages = disk
             .queue("max_segments")

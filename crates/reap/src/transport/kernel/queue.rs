@@ -315,7 +315,7 @@ impl QueueTransport for UringQueue {
     }
 }
 
-/// A ring has no vector to mask and is not shared between threads: most of this trait is empty.
+/// A ring has no vector to mask and is not shared between threads, so most methods do nothing.
 impl Notification for UringQueue {
     type Thread = WaiterId;
 

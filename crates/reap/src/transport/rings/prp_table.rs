@@ -46,8 +46,8 @@ pub(crate) struct PrpTable {
 }
 
 impl PrpTable {
-    /// The most bytes of one command, whatever its buffer's offset: PRP 1 names the first page, a
-    /// run of 256 entries the rest.
+    /// The maximum number of bytes of one command, whatever its buffer's offset: PRP 1 names the
+    /// first page, a run of 256 entries the rest.
     pub(crate) const MAX_BYTES: u32 = (RUN * PAGE) as u32;
 
     /// Allocates the table of a pool without touching its memory.

@@ -243,7 +243,7 @@ impl RingPair {
         self.queue_pair.id()
     }
 
-    /// The number of command identifiers: the most commands in flight.
+    /// The number of command identifiers: the maximum number of commands in flight.
     #[inline]
     pub(crate) fn tags(&self) -> u32 {
         self.queue_pair.sizes().tags

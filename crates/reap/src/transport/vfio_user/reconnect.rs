@@ -84,7 +84,7 @@ impl Reconnect {
         if let Err(error) =
             thread::Builder::new().name("reap-reconnect".into()).spawn(move || self.run())
         {
-            tracing::warn!(%error, "no thread connects to the server again; it is attempt anew");
+            tracing::warn!(%error, "the thread that connects to the server again could not be started; it is tried again");
             remote.reconnect_task.end();
         }
     }

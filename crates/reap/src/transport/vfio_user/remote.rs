@@ -56,7 +56,7 @@ struct PendingAccesses {
     tickets: u64,
     /// By the client's ticket.
     open: BTreeMap<u64, (Ticket, driver::Access)>,
-    /// Those of connections that have ended: they will be answered with all ones.
+    /// Accesses of connections that have ended: they will be answered with all ones.
     lost: Vec<(Ticket, driver::Access)>,
 }
 
@@ -178,7 +178,7 @@ impl RemoteController {
     /// the vectors' routes, again after each change of them.
     ///
     /// # Errors
-    /// Those of `prepare`, or the server refuses to map memory.
+    /// `prepare` fails, or the server refuses to map memory.
     pub(super) fn replace_client<E: From<CallError>>(
         &self,
         client: Client,

@@ -149,9 +149,9 @@ impl Transport {
 /// Properties of a ring transport that depend on where the controller is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TransportFacts {
-    /// Whether its interrupt vectors can be masked.
+    /// Whether the transport's interrupt vectors can be masked.
     pub mask: Mask,
-    /// What its message counts mean.
+    /// What the transport's message counts mean.
     pub messages: Messages,
 }
 
@@ -189,8 +189,8 @@ pub(crate) fn next_number() -> u32 {
     NUMBERS.fetch_add(1, Relaxed)
 }
 
-/// One command's worth of a request, before the transport turns it into an SQE, a capsule or an
-/// io_uring entry.
+/// The part of a request that one command carries, before the transport turns it into an SQE, a
+/// capsule or an io_uring entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part<'a> {
     pub op: Op,
@@ -215,9 +215,9 @@ pub(crate) struct Part<'a> {
 pub(crate) struct IoCommand {
     /// The command; the queue fills in identifier, flags and data pointer.
     pub sqe: Sqe,
-    /// Bytes of its buffer.
+    /// The number of bytes of the command's buffer.
     pub bytes: u32,
-    /// Dword 0 of its completion.
+    /// Dword 0 of the command's completion.
     pub result: Arc<AtomicU32>,
 }
 

@@ -64,7 +64,8 @@ impl ControllerTask {
     /// The controller is up: makes the hardware queues, and hands all parts to the opener.
     fn open(&mut self, inventory: Inventory, now: Nanos) -> Nanos {
         self.inventory = inventory;
-        // Before the first command is built: whether it has SGLs, for example.
+        // Before the first command is built: how commands are built depends on the inventory, for
+        // example on whether the controller supports SGLs.
         self.controller.learn(&self.inventory);
         if let Err(error) = self.make_queues() {
             return self.fail_open(error, now);

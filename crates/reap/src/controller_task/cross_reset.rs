@@ -24,9 +24,9 @@ pub(super) const CROSS_RESET: u64 = 1 << 10;
 
 /// The log page is read this long after the command, then after twice that time, and so on.
 const FIRST_READ: Nanos = Nanos::from_millis(10);
-const LONGEST_INTERVAL: Nanos = Nanos::from_secs(1);
+const MAX_INTERVAL: Nanos = Nanos::from_secs(1);
 
-/// A reset that this path's controller was asked for.
+/// A Cross-Controller Reset that was sent to this path's controller, for a lost path.
 pub(super) struct SentReset {
     of: (PathId, CrossControllerReset),
     /// When to read the log page; MAX: nothing to read.
@@ -65,7 +65,7 @@ impl ControllerTask {
         self.controller.tcp().into_iter().for_each(|tcp| tcp.end_fence());
     }
 
-    /// Sends what lost paths ask for. Returns when to step again.
+    /// Sends the resets that lost paths request. Returns when to step again.
     pub(super) fn step_cross_reset(&mut self, now: Nanos) -> Nanos {
         let Some(path_handle) = &self.path_handle else { return Nanos::MAX };
         if self.cross_reset.is_none()
@@ -100,7 +100,7 @@ impl ControllerTask {
         self.end_cross_reset(status.is_success());
     }
 
-    /// The log of resets has been read; empty: it could not be.
+    /// The log of resets has been read; empty: it could not be read.
     pub(super) fn cross_resets_were_read(&mut self, page: &[u8]) {
         let Some(sent) = &mut self.cross_reset else { return };
         let asked = sent.of.1;
@@ -113,14 +113,14 @@ impl ControllerTask {
             .find(|entry| (entry.icid.get(), entry.ciu) == (asked.icid, asked.ciu))
             .map(|entry| entry.status);
         if state == Some(CrossResetEntry::IN_PROGRESS) {
-            sent.interval = Nanos(sent.interval.0 * 2).min(LONGEST_INTERVAL);
+            sent.interval = Nanos(sent.interval.0 * 2).min(MAX_INTERVAL);
             sent.read_at = hw::now() + sent.interval;
         } else {
             self.end_cross_reset(state == Some(CrossResetEntry::SUCCESSFUL));
         }
     }
 
-    /// This path is reset or lost itself: another path may send it.
+    /// This path is reset or lost itself: another path may send the command.
     pub(super) fn give_back_cross_reset(&mut self) {
         self.end_cross_reset(false);
     }

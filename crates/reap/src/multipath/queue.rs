@@ -164,7 +164,7 @@ impl MultipathQueue {
         Ok(())
     }
 
-    /// The states of its futures.
+    /// The states of the queue's futures.
     pub(crate) fn tickets(&self) -> &Arc<FutureStates> {
         &self.tickets
     }
@@ -202,7 +202,8 @@ impl MultipathQueue {
         Some(table.next_deadline()).filter(|&at| at != Nanos::MAX)
     }
 
-    /// Whether futures wait for any open request, after completions found so far were delivered.
+    /// Whether futures wait for any open request, after the completions found so far have been
+    /// delivered.
     pub(crate) fn has_futures(&self, path_queues: &[PathQueue]) -> bool {
         self.commit(path_queues);
         self.process_completions(path_queues);

@@ -1,7 +1,8 @@
 //! The trait between a queue and its transport: post, commit, poll, arm and sleep.
 //!
-//! Nothing above this trait asks which transport it is. Defaults are for transports that have no
-//! such thing: an io_uring has no vector to arm, a ring pair cannot cancel.
+//! No code above this trait asks which transport a queue has. The default methods are for
+//! transports that lack what a method is about: an io_uring has no vector to arm, a ring pair
+//! cannot cancel.
 //!
 //! ```text
 //!   queue's thread                    transport
@@ -160,7 +161,7 @@ pub(crate) trait QueueTransport: Notification<Thread = WaiterId> + Send + 'stati
 pub(crate) const KEY_WAKE: u64 = 0;
 pub(crate) const KEY_NOTIFICATION: u64 = 1;
 
-/// What ends a sleep, apart from its time-out and the queue's wake-up.
+/// What ends a sleep, apart from the sleep's time-out and the queue's wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SleepFor {
     /// This many completions; never 0.

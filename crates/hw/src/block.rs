@@ -527,8 +527,8 @@ impl CompletionCpus {
         CompletionCpus::below(root, &disk, MAX_STACKED)
     }
 
-    /// Descends to the first underlying disk that has CPUs; a disk with nothing below it answers
-    /// itself.
+    /// The CPUs of the first underlying disk whose CPUs are known, or of the disk itself if there is
+    /// nothing below it.
     fn below(root: &Path, disk: &Disk, depth: usize) -> Option<CompletionCpus> {
         let depth = depth.checked_sub(1)?;
         let mut lower = linked_disks(&disk.whole.join("slaves"));

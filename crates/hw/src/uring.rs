@@ -61,7 +61,7 @@ const CQE_MORE: u32 = 1 << 1;
 /// Which thread polls the device or the submission ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Poll {
-    /// None: the device interrupts.
+    /// No thread polls: the device sends interrupts.
     #[default]
     No,
     /// The thread that waits in io_uring_enter polls the device (IORING_SETUP_IOPOLL): only for

@@ -420,7 +420,7 @@ impl TcpServer {
         for key in ready.drain(..) {
             self.receive(key, report);
         }
-        // Its capacity is kept.
+        // The capacity of the list is kept.
         if self.ready.is_empty() {
             self.ready = ready;
         }
@@ -876,7 +876,7 @@ impl TcpServer {
             // The association ends now, although the socket stays open for the TermReq.
             let id = connection.association.take();
             self.set_deadline(now() + LINGER, key);
-            // This comes before closing the others: a host that sees one close resets this one too,
+            // This is sent before the others are closed: a host that sees one close resets this one,
             // and never receives the TermReq.
             self.send(key, report);
             match id {
@@ -973,8 +973,8 @@ impl TcpServer {
             (_, None) => end(0, Status::COMMAND_SEQUENCE_ERROR.with_dnr()),
             (Some(fctype::PROPERTY_GET), Some(association)) => association.property(sqe, false),
             (Some(fctype::PROPERTY_SET), Some(association)) => association.property(sqe, true),
-            // The queue goes at once, its connection after the response; a host that keeps it open
-            // is cut off by the deadline.
+            // The queue is deleted at once. The host closes the connection after the response; if
+            // it does not, the connection is closed at the deadline.
             (Some(fctype::DISCONNECT), Some(association)) if queue != QueueId::ADMIN => {
                 association.disconnect(queue);
                 if let Some(connection) = self.connections.get_mut(&key) {

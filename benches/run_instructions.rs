@@ -97,7 +97,7 @@ fn run(job: &Job) {
         &jobs,
         &plan,
         setup,
-        &Machine { device: None, host: vec![0], outside: false, seated: None },
+        &Machine { device: None, job_cpus: vec![0], external_device: false, placement_note: None },
     )
     .expect("the embedded device opens");
     let targets = rig.targets(&plan.threads[0]).expect("a namespace");

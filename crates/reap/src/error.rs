@@ -4,6 +4,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use driver::BringupCause;
 use nvme::Status;
 use thiserror::Error;
 
@@ -290,8 +291,15 @@ impl OpenError {
     /// Whether there is no target, or it does not respond, so that a later attempt may succeed.
     pub(crate) fn is_unreachable(&self) -> bool {
         use TcpError::{Closed, Connect, NoAnswer, Resolve};
-        let OpenError::Tcp { fault, .. } = self else { return false };
-        matches!(fault, Resolve(_) | Connect(_) | Closed | NoAnswer)
+        match self {
+            OpenError::Tcp { fault, .. } => {
+                matches!(fault, Resolve(_) | Connect(_) | Closed | NoAnswer)
+            }
+            OpenError::Bringup(error) => {
+                matches!(error.cause, BringupCause::Gone | BringupCause::NoReply { .. })
+            }
+            _ => false,
+        }
     }
 }
 

@@ -28,8 +28,18 @@ use crate::transport::{self, DmaContext, RingController};
 use crate::uri::DeviceUri;
 
 /// Opens the paths of `uri` and joins them.
-pub(crate) fn open(mut uri: MultipathUri, options: &OpenOptions) -> Result<Multipath, OpenError> {
-    let mut left_out = Vec::new();
+pub(crate) fn open(uri: MultipathUri, options: &OpenOptions) -> Result<Multipath, OpenError> {
+    open_reachable(uri, options, Vec::new(), false)
+}
+
+/// Opens the paths of `uri` that can be reached. `left_out`: why others could not. `again`: a path
+/// was lost while it was opened, so all begin anew.
+fn open_reachable(
+    mut uri: MultipathUri,
+    options: &OpenOptions,
+    mut left_out: Vec<OpenError>,
+    again: bool,
+) -> Result<Multipath, OpenError> {
     let PathTransports { transports, pool, subsystem } =
         match uri.paths.first().map(|path| &path.device) {
             Some(PathDevice::Tcp(_)) => over_tcp(&mut uri, options, &mut left_out)?,
@@ -39,19 +49,41 @@ pub(crate) fn open(mut uri: MultipathUri, options: &OpenOptions) -> Result<Multi
     // Shared by all controllers' tasks, which report their state there.
     let path_states =
         Arc::new(PathStates::new(uri.paths.len(), options.software(), uri.keep_alive));
-    for error in left_out {
+    for error in &left_out {
         let note = EventKind::Note(format!("a path cannot be reached, and is left out: {error}"));
         path_states.events.push(None, note);
     }
     let mut controllers = Vec::with_capacity(uri.paths.len());
     let mut inventories = Vec::with_capacity(uri.paths.len());
+    let mut lost = None;
     for ((n, path), transport) in (0..).zip(&uri.paths).zip(transports) {
         let path_handle = PathHandle { path_states: path_states.clone(), path: PathId(n) };
         // One after the other: an error closes those that are open already.
-        let (controller, inventory) =
-            controller_task::open(transport, Some(path_handle), &path.text, options)?;
-        controllers.push(controller);
-        inventories.push(inventory);
+        match controller_task::open(transport, Some(path_handle), &path.text, options) {
+            Ok((controller, inventory)) => {
+                controllers.push(controller);
+                inventories.push(inventory);
+            }
+            Err(error) => {
+                lost = Some((usize::from(n), error));
+                break;
+            }
+        }
+    }
+    if let Some((n, error)) = lost {
+        let over_tcp = matches!(uri.paths[n].device, PathDevice::Tcp(_));
+        if !over_tcp || !error.is_unreachable() || uri.paths.len() == 1 {
+            return Err(error);
+        }
+        // Connected, but lost since. A slow target may have ended it for want of Keep Alive, while
+        // other paths were connected: once more. The tasks know the indices of their paths, so all
+        // are opened anew.
+        drop(controllers);
+        if again {
+            uri.paths.remove(n);
+            left_out.push(error);
+        }
+        return open_reachable(uri, options, left_out, true);
     }
     let identities = identities(&uri, &inventories)?;
     path_states.set_namespace(&join(&identities).map_err(|e| OptionsError::Paths(e.to_string()))?);

@@ -458,25 +458,53 @@ fn idle_host_sends_only_keep_alive() {
     assert!(sent <= most, "{sent} commands, {most} at most");
 }
 
-/// A relay between host and target that ends each connection after some bytes of the target's:
-/// after ICResp, during Connect, at bring-up, or later. What is opened then works, or says why not.
-#[test]
-fn connections_that_end_in_each_state() {
-    let target = Target::new("mem:64M?profile=optane", 1);
-    for bytes in [1, 100, 128, 140, 152, 200, 500, 2000, 5000, 13_000, 17_000] {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (at, to) = (listener.local_addr().unwrap(), target.addresses[0]);
-        let relay = thread::spawn(move || {
-            let (host, _) = listener.accept().unwrap();
-            // Later connections are refused.
-            drop(listener);
+/// A relay between host and target that ends its first connections, so many times, after some bytes
+/// of the target's, and refuses later ones.
+fn relay(to: SocketAddr, bytes: u64, times: u32) -> (SocketAddr, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    let relay = thread::spawn(move || {
+        let mut listener = Some(listener);
+        for left in (0..times).rev() {
+            let (host, _) = listener.as_ref().unwrap().accept().unwrap();
+            if left == 0 {
+                listener = None;
+            }
             let target = TcpStream::connect(to).unwrap();
             let (mut from, mut into) = (host.try_clone().unwrap(), target.try_clone().unwrap());
             let there = thread::spawn(move || _ = std::io::copy(&mut from, &mut into));
             _ = std::io::copy(&mut (&target).take(bytes), &mut &host);
             _ = (host.shutdown(Shutdown::Both), target.shutdown(Shutdown::Both));
             there.join().unwrap();
-        });
+        }
+    });
+    (at, relay)
+}
+
+/// A target that goes away between Connect and the end of the bring-up is one that cannot be reached.
+#[test]
+fn paths_lost_while_opening_are_left_out() {
+    let target = Target::new("mem:64M?profile=optane", 1);
+    for (bytes, times) in [(200, 1), (200, 2), (13_000, 1)] {
+        let (at, relay) = relay(target.addresses[0], bytes, times);
+        let uri = format!(
+            "multipath:?path=tcp://{at}/{}?cqt=100&path={}&keep_alive=1s",
+            target.nqn,
+            target.uri(0, "").replace('&', "%26")
+        );
+        let device = Device::open_with(&uri, &options()).unwrap();
+        write_and_read(&device, &device.queue().unwrap());
+        assert_eq!(device.paths().len(), 1);
+        relay.join().unwrap();
+    }
+}
+
+/// After ICResp, during Connect, at bring-up, or later. What cannot be opened says why.
+#[test]
+fn connections_that_end_in_each_state() {
+    let target = Target::new("mem:64M?profile=optane", 1);
+    for bytes in [1, 100, 128, 140, 152, 200, 500, 2000, 5000, 13_000, 17_000] {
+        let (at, relay) = relay(target.addresses[0], bytes, 1);
         let uri = format!("tcp://{at}/{}?keep_alive_tmo=1&cqt=100&ctrl_loss_tmo=0", target.nqn);
         match Device::open_with(&uri, &options()) {
             Ok(_) => panic!("no I/O queue can be connected"),

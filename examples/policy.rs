@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use reap::policy::{Cycle, Facts, Plan, Policy, Seen, WEIGHT};
+use reap::policy::{Facts, Plan, Policy, Seen, SleepCosts, WEIGHT};
 use reap::{Mode, Nanos};
 
 /// Spins no longer than it would pay for the sleep that it may be spared.
@@ -21,7 +21,7 @@ impl Policy for Patient {
             return Plan::Poll { budget: WEIGHT };
         }
         if seen.in_flight == 0 {
-            return Plan::Rest;
+            return Plan::Idle;
         }
         let until = *self.since.get_or_insert(now) + self.patience;
         if until <= now || seen.leaving || seen.cpu_wanted {
@@ -31,7 +31,7 @@ impl Policy for Patient {
     }
 }
 
-fn patient(machine: &Cycle) -> Patient {
+fn patient(machine: &SleepCosts) -> Patient {
     Patient { patience: machine.cpu, since: None }
 }
 
@@ -43,5 +43,5 @@ pub fn main() -> ExitCode {
 
 #[test]
 fn it_keeps_the_laws() {
-    reap::policy::testing::keeps_all(|| Box::new(patient(&Cycle::default()))).unwrap();
+    reap::policy::testing::keeps_all(|| Box::new(patient(&SleepCosts::default()))).unwrap();
 }

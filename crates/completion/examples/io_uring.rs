@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd;
 use std::time::Instant;
 
 use completion::{
-    Batch, Cause, Class, Cycle, Done, Mode, ModePolicy, Nanos, Op, Plan, Policy, Seen, Woke,
+    Batch, Cause, Class, Done, Mode, ModePolicy, Nanos, Op, Plan, Policy, Seen, SleepCosts, Woke,
 };
 use io_uring::{IoUring, opcode, types};
 
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let now = || Nanos::from(origin.elapsed());
 
     let class = Class::new(Op::Flush, 0);
-    let mut policy = ModePolicy::new(Mode::ADAPTIVE, &Cycle::default(), None);
+    let mut policy = ModePolicy::new(Mode::ADAPTIVE, &SleepCosts::default(), None);
     let (mut seen, mut in_flight, mut done) = (Seen::default(), 0, 0);
     while done < TOTAL {
         let commands = DEPTH - in_flight;
@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 ring.submit_and_wait(at_least as usize)?;
                 seen.woke = Some(Woke::NOTIFIED);
             }
-            Plan::Rest => {}
+            Plan::Idle => {}
         }
     }
     println!("{done} flushes: {}", policy.state().ok_or("adaptive has a state")?);

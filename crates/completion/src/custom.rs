@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt;
 use std::sync::{PoisonError, RwLock};
 
-use crate::{Batch, Cycle, Done, Nanos, Plan, Route, Seen};
+use crate::{Batch, Done, Nanos, Plan, Route, Seen, SleepCosts};
 
 /// When one queue is polled. Built-in modes implement it; a program registers its own
 /// implementation with [`crate::Mode::register`], and the result is a mode like any other.
@@ -22,11 +22,11 @@ use crate::{Batch, Cycle, Done, Nanos, Plan, Route, Seen};
 /// - A plan must be `Poll` if [`Seen::pending`] or [`Seen::woke`] is set and [`Seen::lock_busy`] is
 ///   not. If neither is set, it may be `Poll` only directly after a poll that used up its budget
 ///   ([`Seen::budget_used_up`]). `Poll` is for 1 to [`crate::WEIGHT`] entries.
-/// - With commands in flight a plan is never `Rest`. With none it is `Rest`, unless it must be
+/// - With commands in flight a plan is never `Idle`. With none it is `Idle`, unless it must be
 ///   `Poll` or [`Seen::goes_on_at`] is set.
 /// - Instants are after `now`; those of `Spin` and `Nap` at most a second after.
 /// - If [`Seen::leaving`] is set, the thread is about to return to the application. With commands
-///   in flight a plan is then neither `Spin` nor `Rest`: it is `Sleep`, or a `Nap` by whose end the
+///   in flight a plan is then neither `Spin` nor `Idle`: it is `Sleep`, or a `Nap` by whose end the
 ///   thread calls in again.
 /// - `Sleep` waits for 1 to [`Seen::in_flight`] completions.
 /// - The same calls return the same plans, so that simulations are reproducible.
@@ -113,7 +113,7 @@ impl Facts {
 pub(crate) const LONGEST_NAME: usize = 32;
 
 /// Creates the policy of one queue, given what a sleep costs on the machine.
-type Maker = dyn Fn(&Cycle) -> Box<dyn Policy> + Send + Sync;
+type Maker = dyn Fn(&SleepCosts) -> Box<dyn Policy> + Send + Sync;
 
 pub(crate) struct Entry {
     pub(crate) name: String,

@@ -66,7 +66,7 @@ impl Round {
 /// polls every queue with commands in flight.
 #[inline]
 pub fn combine(plans: impl IntoIterator<Item = Plan>) -> Plan {
-    let mut all = Plan::Rest;
+    let mut all = Plan::Idle;
     let (mut earliest, mut fewest) = (Nanos::MAX, u32::MAX);
     for plan in plans {
         if let Plan::Spin { until } | Plan::Nap { until, .. } | Plan::Sleep { until, .. } = plan {
@@ -84,13 +84,13 @@ pub fn combine(plans: impl IntoIterator<Item = Plan>) -> Plan {
         Plan::Spin { .. } => Plan::Spin { until: earliest },
         Plan::Nap { .. } => Plan::nap(earliest),
         Plan::Sleep { .. } => Plan::Sleep { until: earliest, at_least: fewest, keep_armed: false },
-        Plan::Poll { .. } | Plan::Rest => all,
+        Plan::Poll { .. } | Plan::Idle => all,
     }
 }
 
 fn urgency(plan: Plan) -> u8 {
     match plan {
-        Plan::Rest => 0,
+        Plan::Idle => 0,
         Plan::Sleep { .. } => 1,
         Plan::Nap { .. } => 2,
         Plan::Spin { .. } => 3,

@@ -59,7 +59,7 @@
 //! The crate depends on the standard library alone. `examples/io_uring.rs` drives a raw io_uring
 //! with `adaptive`: 60 lines, most of them the `match` over the [`Plan`]. What such a loop needs:
 //!
-//! - [`ModePolicy::new`], with the [`Cycle`] of the machine: what a sleep costs there.
+//! - [`ModePolicy::new`], with the [`SleepCosts`] of the machine: what a sleep costs there.
 //! - After each submission [`Policy::submitted`]; after each poll that found completions
 //!   [`Policy::completed`], with the [`Done`] that [`Facts::records`] selects.
 //! - [`Policy::next`] whenever there is nothing else to do, with [`Seen::in_flight`] and what the
@@ -102,5 +102,5 @@ pub use nearest::nearest;
 pub use policy::ModePolicy;
 pub use seen::{Batch, Cause, Done, Plan, Route, Seen, Woke};
 pub use sleep::{Ablation, NoAblation, Rule, SLEEP, SleepStep, StepResult, sleep_step};
-pub use tuning::{Cycle, DelayExponent, ExponentError, MAX_WEIGHT, PollLimits, WEIGHT};
+pub use tuning::{DelayExponent, ExponentError, MAX_WEIGHT, PollLimits, SleepCosts, WEIGHT};
 pub use waiter::{Notification, Waiter};

@@ -15,8 +15,8 @@ use std::sync::PoisonError;
 
 use crate::custom::{CustomId, ENTRIES, Entry, LONGEST_NAME};
 use crate::{
-    Cycle, DelayExponent, ExponentError, Facts, MAX_WEIGHT, Nanos, Policy, PollLimits, Records,
-    RegisterError,
+    DelayExponent, ExponentError, Facts, MAX_WEIGHT, Nanos, Policy, PollLimits, Records,
+    RegisterError, SleepCosts,
 };
 
 /// A completion mode, as written on the command line, in scenarios and in results:
@@ -235,7 +235,7 @@ impl Mode {
     pub fn register(
         name: &str,
         facts: Facts,
-        make: impl Fn(&Cycle) -> Box<dyn Policy> + Send + Sync + 'static,
+        make: impl Fn(&SleepCosts) -> Box<dyn Policy> + Send + Sync + 'static,
     ) -> Result<Mode, RegisterError> {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());

@@ -1,25 +1,28 @@
-//! The built-in policies. [`ModePolicy`] dispatches to them by an enum rather than a trait object,
-//! because [`Policy::next`] runs once per batch on the I/O path.
+//! The built-in policies. A [`Mode`] names a [`Preset`] and its parameters; the preset says which
+//! rule plans the polls (here), which thread polls, and how the device sends messages (elsewhere).
+//! [`ModePolicy`] dispatches to the rules by an enum rather than a trait object, because
+//! [`Policy::next`] runs once per batch on the I/O path.
 
 mod adaptive;
 mod hybrid;
 
 use crate::{
-    AdaptiveState, Batch, Cycle, Done, Facts, Mode, Nanos, Plan, Policy, Preset, Route, Seen,
+    AdaptiveState, Batch, Done, Facts, Mode, Nanos, Plan, Policy, Preset, Route, Seen, SleepCosts,
     WEIGHT,
 };
 use adaptive::Adaptive;
 use hybrid::{Estimate, Hybrid};
 
-/// Longest spin of `poll` and the hybrid modes before the executor calls [`Policy::next`] again, so
-/// that a leaving caller and a runnable thread are noticed.
+/// Longest spin before [`Policy::next`] is called again, so that a thread that wants to leave the
+/// wait, or another one that is runnable on this CPU, is noticed.
 const SLICE: Nanos = Nanos::from_micros(100);
 
-/// Length of their nap when another thread is runnable on the CPU.
+/// How long `poll` and the hybrid modes nap when another thread is runnable on the CPU.
 const YIELD: Nanos = Nanos::from_micros(50);
 
-/// `suspend`: time from an empty poll to the next one, and the number of consecutive empty polls
-/// after which the notification is armed. The values of the patch that introduced it.
+/// `suspend`: time from an empty poll to the next one (NAPI's `gro_flush_timeout`), and the number
+/// of consecutive empty polls after which the notification is armed (`napi_defer_hard_irqs`). The
+/// values are those of the cover letter of Linux 6.13's IRQ suspension.
 const SUSPEND_TIMEOUT: Nanos = Nanos::from_micros(20);
 const SUSPEND_DEFER: u32 = 10;
 
@@ -29,37 +32,36 @@ pub struct ModePolicy {
     mode: Mode,
     rule: Rule,
     facts: Facts,
-    /// The budget with which the rule polls wherever work is known, so that
-    /// [`crate::Waiter::cached`] need not call it. Fixed while the mode lasts, except that
-    /// `adaptive` clears it during a wait.
+    /// `Some(budget)`: while work is known, the rule's plan is [`Plan::Poll`] with this budget, so
+    /// [`crate::Waiter::cached`] does not call the rule. `adaptive` clears it during a wait.
     pub(crate) poll: Option<u32>,
     /// What `adaptive` has measured, kept while another mode is in force.
     learnt: Option<Box<Adaptive>>,
 }
 
-/// How a queue is polled. Presets that differ only in placement, delivery or coalescing share a
-/// rule.
+/// How a queue is polled. Presets that differ only in which thread polls, in the delivery of
+/// messages or in coalescing share a rule.
 #[derive(Debug)]
 enum Rule {
     Interrupt,
     IrqPoll { weight: u32 },
     Hybrid(Box<Hybrid>),
-    Suspend { in_vain: u32 },
+    Suspend { empty_polls: u32 },
     Poll,
     Adaptive(Box<Adaptive>),
     Custom(Box<dyn Policy>),
 }
 
 impl ModePolicy {
-    /// The policy of a mode on this machine, without commands in flight. What `adaptive` has
+    /// A new policy of a mode, which knows of no command in flight yet. What `adaptive` has
     /// measured under an `earlier` policy of the same queue is kept, through modes that do not use
     /// it.
-    pub fn new(mode: Mode, machine: &Cycle, earlier: Option<ModePolicy>) -> ModePolicy {
+    pub fn new(mode: Mode, machine: &SleepCosts, earlier: Option<ModePolicy>) -> ModePolicy {
         let mut rule = match mode.preset() {
             Preset::IrqPoll(limits) => Rule::IrqPoll { weight: limits.weight.min(limits.budget) },
             Preset::HybridMean => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Mean))),
             Preset::HybridMin => Rule::Hybrid(Box::new(Hybrid::new(Estimate::Min))),
-            Preset::Suspend => Rule::Suspend { in_vain: 0 },
+            Preset::Suspend => Rule::Suspend { empty_polls: 0 },
             Preset::Poll => Rule::Poll,
             Preset::Adaptive(n) => Rule::Adaptive(Box::new(Adaptive::new(n, machine))),
             Preset::Custom(id) => Rule::Custom((id.entry().make)(machine)),
@@ -107,7 +109,7 @@ impl ModePolicy {
         false
     }
 
-    /// The action of `adaptive`, its reason, the C and L measured for each action, and the counts of
+    /// The action of `adaptive`, its reason, the CPU time and latency measured for each action, and the counts of
     /// its decisions; `None` in other modes.
     pub fn state(&self) -> Option<&AdaptiveState> {
         match &self.rule {
@@ -124,11 +126,12 @@ impl Policy for ModePolicy {
             Rule::Interrupt => interrupt(WEIGHT, seen),
             &mut Rule::IrqPoll { weight } => irq_poll(weight, seen),
             Rule::Hybrid(rule) => rule.next(now, seen),
-            Rule::Suspend { in_vain } => suspend(in_vain, now, seen),
+            Rule::Suspend { empty_polls } => suspend(empty_polls, now, seen),
             Rule::Poll => poll(now, seen),
             Rule::Adaptive(rule) => {
                 let plan = rule.next(now, seen);
-                // During a wait `adaptive` accounts for time, so each step must call it.
+                // During a wait `adaptive` measures time in `next`, which the cached budget would
+                // bypass.
                 self.poll = rule.is_between_waits().then_some(WEIGHT);
                 plan
             }
@@ -164,17 +167,17 @@ impl Policy for ModePolicy {
 }
 
 /// The plans that do not depend on the rule: poll if work is known or the last poll used up its
-/// budget, rest if nothing is in flight.
+/// budget; [`Plan::Idle`] if nothing is in flight.
 #[inline]
 fn at_once(seen: &Seen) -> Option<Plan> {
     if work_is_known(seen) || seen.budget_used_up && seen.in_flight > 0 {
         Some(Plan::Poll { budget: WEIGHT })
     } else {
-        (seen.in_flight == 0).then_some(Plan::Rest)
+        (seen.in_flight == 0).then_some(Plan::Idle)
     }
 }
 
-/// Whether to poll without waiting: an entry is known to be posted, or the thread was woken. Not
+/// Whether to poll without waiting: an entry is known to be posted, or the thread was woken. False
 /// while another thread holds the CQ lock: that thread polls, and checks again after it has
 /// unlocked.
 #[inline]
@@ -184,19 +187,19 @@ pub(crate) fn work_is_known(seen: &Seen) -> bool {
 
 /// `interrupt`: sleep until an interrupt, reap within a budget, repeat.
 ///
-/// As a driver's interrupt handler, it reaps until the queue is empty, but within a budget:
+/// Like a driver's interrupt handler, it reaps until the queue is empty, but within a budget:
 /// otherwise a device that completes as fast as the handler reaps could keep it running for ever.
 /// The vector is never masked, so the device sends a message per entry even while the thread reaps.
 ///
 /// A poll that used up its budget is followed by another only if the check after unlocking found
-/// another entry. An unconditional one would be an extra poll that an interrupt handler does not
-/// have: on a device that coalesces, it would find entries before their message.
+/// another entry. Polling again unconditionally would reap entries of a coalescing device before
+/// the message for them, which an interrupt handler does not do.
 #[inline]
 pub(crate) fn interrupt(weight: u32, seen: &Seen) -> Plan {
     if work_is_known(seen) {
         Plan::Poll { budget: weight }
     } else if seen.in_flight == 0 {
-        Plan::Rest
+        Plan::Idle
     } else {
         Plan::sleep(Nanos::MAX)
     }
@@ -221,17 +224,17 @@ fn irq_poll(weight: u32, seen: &Seen) -> Plan {
 /// one keeps it masked for a timer's length; after [`SUSPEND_DEFER`] consecutive empty ones it is
 /// armed.
 #[inline]
-fn suspend(in_vain: &mut u32, now: Nanos, seen: &Seen) -> Plan {
+fn suspend(empty_polls: &mut u32, now: Nanos, seen: &Seen) -> Plan {
     if seen.found > 0 {
-        *in_vain = 0;
+        *empty_polls = 0;
     }
     if let Some(plan) = at_once(seen) {
         return plan;
     }
-    *in_vain = in_vain.saturating_add(1);
-    if seen.leaving || *in_vain > SUSPEND_DEFER {
-        // The count is kept until a poll finds entries, so that an idle queue wakes no thread by
-        // timer again.
+    *empty_polls = empty_polls.saturating_add(1);
+    if seen.leaving || *empty_polls > SUSPEND_DEFER {
+        // The count is not reset here: once armed, the timer is not used again until a poll finds
+        // entries.
         return Plan::sleep(Nanos::MAX);
     }
     Plan::Nap { until: now + SUSPEND_TIMEOUT, extends: true }
@@ -263,7 +266,7 @@ fn spin(now: Nanos, seen: &Seen) -> Plan {
 /// The policy of a mode on the default machine.
 #[cfg(test)]
 pub(crate) fn of(mode: Mode) -> ModePolicy {
-    ModePolicy::new(mode, &Cycle::default(), None)
+    ModePolicy::new(mode, &SleepCosts::default(), None)
 }
 
 #[cfg(test)]

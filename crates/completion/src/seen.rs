@@ -132,7 +132,7 @@ pub enum Plan {
         keep_armed: bool,
     },
     /// Nothing is in flight, so there is nothing to wait for.
-    Rest,
+    Idle,
 }
 
 impl Plan {

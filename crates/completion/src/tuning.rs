@@ -9,7 +9,7 @@ use crate::Nanos;
 /// What a sleep costs on a machine, in nanoseconds: the machine-dependent input of a policy. Later
 /// measurements are in [`crate::Seen::cycle`] and [`crate::Woke::late`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cycle {
+pub struct SleepCosts {
     /// CPU time of the thread for arming, blocking, and returning after the notification: B of the
     /// ski-rental problem.
     pub cpu: Nanos,
@@ -23,15 +23,15 @@ pub struct Cycle {
     pub message: Nanos,
     /// CPU time that a wake-up by a message takes from other work beyond `cpu`: interrupt and
     /// context switches, which the thread's clock does not count. W of `docs/adaptive.md`; that of
-    /// [`Cycle::BARE_METAL`] or [`Cycle::VIRTUAL`] if it was not measured.
+    /// [`SleepCosts::BARE_METAL`] or [`SleepCosts::VIRTUAL`] if it was not measured.
     pub wake: Nanos,
     /// The same for a wake-up by a timer (W′).
     pub timer_wake: Nanos,
 }
 
-impl Cycle {
+impl SleepCosts {
     /// A bare-metal server.
-    pub const BARE_METAL: Cycle = Cycle {
+    pub const BARE_METAL: SleepCosts = SleepCosts {
         cpu: Nanos(2_500),
         nap: Nanos(2_400),
         delay: Nanos(2_500),
@@ -42,7 +42,7 @@ impl Cycle {
     };
 
     /// A virtual machine.
-    pub const VIRTUAL: Cycle = Cycle {
+    pub const VIRTUAL: SleepCosts = SleepCosts {
         cpu: Nanos(3_000),
         nap: Nanos(5_000),
         delay: Nanos(20_000),
@@ -54,9 +54,9 @@ impl Cycle {
 }
 
 /// A bare-metal server. An executor measures its own machine instead.
-impl Default for Cycle {
-    fn default() -> Cycle {
-        Cycle::BARE_METAL
+impl Default for SleepCosts {
+    fn default() -> SleepCosts {
+        SleepCosts::BARE_METAL
     }
 }
 

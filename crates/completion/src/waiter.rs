@@ -16,7 +16,9 @@
 //! ```
 
 use crate::policy::work_is_known;
-use crate::{Ablation, Cycle, Mode, ModePolicy, Nanos, NoAblation, Plan, Policy, Rule, Seen, Woke};
+use crate::{
+    Ablation, Mode, ModePolicy, Nanos, NoAblation, Plan, Policy, Rule, Seen, SleepCosts, Woke,
+};
 
 /// A hardware queue's interrupt and its notification role, from one software queue's point of view.
 /// Of the threads that share a hardware queue, the one that has the role arms the interrupt and
@@ -31,7 +33,7 @@ pub trait Notification {
 
     /// Whether the vector serves this hardware queue alone. Otherwise masking it could lose a
     /// wake-up of another queue.
-    fn is_alone(&self) -> bool;
+    fn has_own_vector(&self) -> bool;
 
     /// Whether only the first of several messages is delivered until the notification is armed
     /// again (one-shot).
@@ -101,11 +103,11 @@ pub struct Waiter<H = NoAblation> {
 impl<H: Ablation> Waiter<H> {
     /// The state of a new queue in this mode: nothing in flight, and the notification not yet
     /// owned.
-    pub fn new(mode: Mode, machine: &Cycle, ablation: H) -> Waiter<H> {
+    pub fn new(mode: Mode, machine: &SleepCosts, ablation: H) -> Waiter<H> {
         Waiter {
             policy: ModePolicy::new(mode, machine, None),
             seen: Seen::default(),
-            plan: Plan::Rest,
+            plan: Plan::Idle,
             others_look: false,
             owner: false,
             registered: false,
@@ -121,7 +123,7 @@ impl<H: Ablation> Waiter<H> {
     /// in flight, and keeps what an earlier `adaptive` has measured. Its first input is a wake-up,
     /// so that it polls: entries posted under a mask that the switch removes have sent no message.
     /// [`Waiter::settle`] must follow.
-    pub fn adopt(&mut self, mode: Mode, machine: &Cycle) {
+    pub fn adopt(&mut self, mode: Mode, machine: &SleepCosts) {
         let earlier =
             std::mem::replace(&mut self.policy, ModePolicy::new(Mode::INTERRUPT, machine, None));
         self.policy = ModePolicy::new(mode, machine, Some(earlier));
@@ -137,7 +139,7 @@ impl<H: Ablation> Waiter<H> {
         self.kept_armed = false;
         // A vector that serves several queues is never masked: that would lose the others'
         // wake-ups.
-        if !self.policy.facts().masks || !n.is_alone() {
+        if !self.policy.facts().masks || !n.has_own_vector() {
             n.arm();
         } else if self.owner {
             n.mask();
@@ -320,7 +322,8 @@ impl<H: Ablation> Waiter<H> {
         // Only a plan to sleep has armed the notification.
         let armed = self.kept_armed || matches!(self.plan, Plan::Sleep { .. });
         // Others mask a shared notification, so it cannot be known to have stayed armed.
-        self.kept_armed = armed && !n.is_shared() && n.is_alone() && self.may_stay_armed(in_flight);
+        self.kept_armed =
+            armed && !n.is_shared() && n.has_own_vector() && self.may_stay_armed(in_flight);
         if !self.kept_armed {
             n.mask();
         }

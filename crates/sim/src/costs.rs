@@ -3,7 +3,7 @@
 
 mod sets;
 
-use completion::Cycle;
+use completion::SleepCosts;
 use emu::Service;
 use serde::{Deserialize, Serialize};
 use units::Nanos;
@@ -303,13 +303,13 @@ impl Costs {
 
     /// What a host on this machine would measure of its own sleeps: the CPU time of threads, and
     /// the delay of wake-ups by notification and by timer.
-    pub(crate) fn cycle(&self) -> Cycle {
+    pub(crate) fn cycle(&self) -> SleepCosts {
         let (interrupt, thread, library) = (&self.interrupt, &self.thread, &self.library);
         let around = interrupt.entry + interrupt.end + interrupt.exit;
         let back = thread.wake + thread.switch + thread.from_idle;
         let sleep = library.arm + library.look + thread.syscall + thread.block + library.mask;
         let taken = around + interrupt.handler + thread.signal;
-        Cycle {
+        SleepCosts {
             cpu: sleep,
             nap: sleep + thread.timer,
             delay: interrupt.message_delay + taken + thread.idle_exit + back,

@@ -52,7 +52,7 @@ impl Pollers {
 
     /// Adds queues whose interrupts this CPU takes.
     pub(crate) fn add(&mut self, queues: Vec<usize>) {
-        self.plans.extend(queues.iter().map(|_| Plan::Rest));
+        self.plans.extend(queues.iter().map(|_| Plan::Idle));
         self.queues.extend(queues);
     }
 

@@ -16,8 +16,8 @@
 
 use super::work_is_known;
 use crate::{
-    Action, AdaptiveState, Batch, Cycle, Decisions, DelayExponent, Done, Nanos, Plan, Route, Seen,
-    WEIGHT, Why,
+    Action, AdaptiveState, Batch, Decisions, DelayExponent, Done, Nanos, Plan, Route, Seen,
+    SleepCosts, WEIGHT, Why,
 };
 
 /// A stretch, the interval over which one action is measured, ends at this many completions, as the
@@ -117,7 +117,7 @@ enum Trial {
 #[derive(Clone, Debug)]
 pub(super) struct Adaptive {
     n: DelayExponent,
-    machine: Cycle,
+    machine: SleepCosts,
     pub(super) state: AdaptiveState,
     /// The action of the current stretch; in a trial it differs from `state.action`, the one in
     /// force.
@@ -160,7 +160,7 @@ pub(super) struct Adaptive {
 }
 
 impl Adaptive {
-    pub(super) fn new(n: DelayExponent, machine: &Cycle) -> Adaptive {
+    pub(super) fn new(n: DelayExponent, machine: &SleepCosts) -> Adaptive {
         // Nothing is known yet: on a slow device a stretch of spins would cost more than the run, and
         // on a fast one a stretch of sleeps would build a backlog. This costs at most twice either.
         let action = match n {
@@ -291,7 +291,7 @@ impl Adaptive {
         }
         if seen.in_flight == 0 {
             self.doing = Doing::Resting;
-            return Plan::Rest;
+            return Plan::Idle;
         }
         if !self.waits {
             (self.waits, self.spun, self.naps) = (true, Nanos::ZERO, 0);

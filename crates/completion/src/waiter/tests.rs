@@ -49,7 +49,7 @@ fn naps_with_polled_commands(
     ablation: Mutant,
     (mode, script): (Mode, Vec<(u64, u32, Seen)>),
 ) -> Result<(), String> {
-    let mut waiter = Waiter::new(mode, &Cycle::default(), ablation);
+    let mut waiter = Waiter::new(mode, &SleepCosts::default(), ablation);
     let mut now = Nanos(1);
     for (pause, silent, seen) in script {
         now += Nanos(pause);
@@ -104,7 +104,7 @@ fn polled_commands_prevent_sleep() {
 
 #[test]
 fn polled_naps_double() {
-    let mut waiter = Waiter::new(Mode::INTERRUPT, &Cycle::default(), NoAblation);
+    let mut waiter = Waiter::new(Mode::INTERRUPT, &SleepCosts::default(), NoAblation);
     waiter.set_silent(3);
     let mut ask = |now, found| {
         waiter.seen = Seen { in_flight: 5, found, ..Seen::default() };
@@ -133,7 +133,7 @@ fn polled_naps_double() {
 #[test]
 fn sleeps_wait_for_wanted_completions() {
     let at_least = |mode, wants| {
-        let mut waiter = Waiter::new(mode, &Cycle::default(), NoAblation);
+        let mut waiter = Waiter::new(mode, &SleepCosts::default(), NoAblation);
         waiter.seen = Seen { in_flight: 20, wants, ..Seen::default() };
         match waiter.next(Nanos(1), &mut Bound(&mut Shared::default(), 0)) {
             Plan::Sleep { at_least, .. } => at_least,
@@ -148,7 +148,7 @@ fn sleeps_wait_for_wanted_completions() {
 #[test]
 fn kept_arms_are_masked_in_time() {
     let (mut waiter, mut shared) =
-        (Waiter::new(Mode::ADAPTIVE, &Cycle::default(), NoAblation), Shared::default());
+        (Waiter::new(Mode::ADAPTIVE, &SleepCosts::default(), NoAblation), Shared::default());
     let mut vector = Bound(&mut shared, 0);
     waiter.owner = true;
     waiter.settle(&mut vector);
@@ -174,7 +174,8 @@ fn kept_arms_are_masked_in_time() {
 #[test]
 fn cached_plans_are_the_policys() {
     let law = |(mode, script): (Mode, Vec<(u64, u32, Seen)>)| {
-        let (mut waiter, mut now) = (Waiter::new(mode, &Cycle::default(), NoAblation), Nanos(1));
+        let (mut waiter, mut now) =
+            (Waiter::new(mode, &SleepCosts::default(), NoAblation), Nanos(1));
         for (n, (pause, silent, seen)) in (0..).zip(script) {
             now += Nanos(pause);
             waiter.set_silent(silent);

@@ -13,7 +13,7 @@
 //!     fn next(&mut self, _now: Nanos, seen: &Seen) -> Plan {
 //!         match (seen.pending || seen.woke.is_some()) && !seen.lock_busy {
 //!             true => Plan::Poll { budget: WEIGHT },
-//!             false if seen.in_flight == 0 => Plan::Rest,
+//!             false if seen.in_flight == 0 => Plan::Idle,
 //!             false => Plan::sleep(Nanos::MAX),
 //!         }
 //!     }
@@ -55,7 +55,7 @@ pub enum Invariant {
     LooksForAReason,
     /// A poll is for 1 to [`WEIGHT`] entries.
     BoundedLooks,
-    /// With commands in flight the plan is not `Rest`, and `Sleep` waits for at most their number.
+    /// With commands in flight the plan is not `Idle`, and `Sleep` waits for at most their number.
     GoesOn,
     /// Each wait ends after `now`, and one with the notification masked within a second.
     WaitsEnd,
@@ -263,7 +263,7 @@ fn answer(law: Invariant, now: Nanos, seen: &Seen, plan: Plan) -> Wrong {
             let reason = seen.pending || seen.woke.is_some() || seen.budget_used_up;
             (!reason).then(|| "it looks though nothing is known to be there".to_owned())
         }
-        (Invariant::GoesOn, Plan::Rest) if out => {
+        (Invariant::GoesOn, Plan::Idle) if out => {
             Some("it rests with commands in flight".to_owned())
         }
         (Invariant::GoesOn, Plan::Spin { .. } | Plan::Nap { .. } | Plan::Sleep { .. })
@@ -285,7 +285,7 @@ fn answer(law: Invariant, now: Nanos, seen: &Seen, plan: Plan) -> Wrong {
         {
             Some(format!("it waits unarmed from {now} until {until}"))
         }
-        (Invariant::LeavesArmed, Plan::Spin { .. } | Plan::Rest) if seen.leaving && out => {
+        (Invariant::LeavesArmed, Plan::Spin { .. } | Plan::Idle) if seen.leaving && out => {
             Some(format!("it leaves with {plan:?}"))
         }
         _ => None,

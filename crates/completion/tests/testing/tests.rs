@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::*;
 use crate::policy::of;
-use crate::{Cycle, Mode, ModePolicy};
+use crate::{Mode, ModePolicy, SleepCosts};
 
 /// A correct policy: polls, spins for a while, sleeps. A mutant changes one of its plans.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ impl Policy for Mutant {
                 if seen.in_flight == 0
                     || self.heard.is_some_and(|heard| seen.in_flight > heard && !seen.leaving) =>
             {
-                Plan::Rest
+                Plan::Idle
             }
             false if seen.in_flight < 4 && !seen.leaving => {
                 Plan::Spin { until: now + Nanos::from_micros(20) }
@@ -85,7 +85,7 @@ fn mutants() -> Vec<(Invariant, Mutant, &'static str)> {
         (Invariant::BoundedLooks, Mutant { budget: u32::MAX, ..GOOD }, "budget 4294967295"),
         (
             Invariant::GoesOn,
-            tampered(|_, seen, plan| if seen.found < 100 { Plan::Rest } else { plan }),
+            tampered(|_, seen, plan| if seen.found < 100 { Plan::Idle } else { plan }),
             "rests",
         ),
         (
@@ -182,7 +182,7 @@ fn caught(mode: Mode, tamperings: &[Tampering]) {
 }
 
 fn rests(_: Nanos, seen: &Seen, plan: Plan) -> Plan {
-    if seen.found == 0 { Plan::Rest } else { plan }
+    if seen.found == 0 { Plan::Idle } else { plan }
 }
 
 fn naps_for_ever(_: Nanos, seen: &Seen, plan: Plan) -> Plan {
@@ -247,7 +247,8 @@ fn lost_completions_are_caught() {
 fn switches_in_flight_lose_nothing() {
     let switch = |n: usize, policy: &mut ModePolicy| {
         let earlier = std::mem::replace(policy, of(Mode::INTERRUPT));
-        *policy = ModePolicy::new(Mode::ALL[n % Mode::ALL.len()], &Cycle::default(), Some(earlier));
+        *policy =
+            ModePolicy::new(Mode::ALL[n % Mode::ALL.len()], &SleepCosts::default(), Some(earlier));
     };
     in_the_world(Invariant::SurvivesSwitches, |case| {
         world::run(case, || of(Mode::ALL[0]), switch, true)
@@ -285,7 +286,7 @@ fn seeds_share_no_cases() {
 
 #[test]
 fn smallest_case_is_reported() {
-    let rests = || -> Box<dyn Policy> { Box::new(tampered(|_, _, _| Plan::Rest)) };
+    let rests = || -> Box<dyn Policy> { Box::new(tampered(|_, _, _| Plan::Idle)) };
     let broken = keeps(Invariant::GoesOn, rests).unwrap_err();
     assert_eq!(broken.case.matches("Asked").count(), 1, "{broken}");
     assert_eq!(broken.case.matches("Submitted").count(), 0, "{broken}");

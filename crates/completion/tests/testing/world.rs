@@ -159,14 +159,14 @@ impl<S: Policy> World<S> {
                     }
                 }
                 Plan::Sleep { .. } | Plan::Nap { .. } => return Ok(()),
-                Plan::Rest if self.in_flight == 0 => return Ok(()),
+                Plan::Idle if self.in_flight == 0 => return Ok(()),
                 _ => return Err(format!("it leaves with {plan:?}")),
             }
             self.count()?;
         }
     }
 
-    /// Carries out one plan. `None`: the plan was `Rest`.
+    /// Carries out one plan. `None`: the plan was `Idle`.
     fn step(&mut self, seen: &Seen) -> Result<Option<Seen>, String> {
         self.count()?;
         self.post();
@@ -176,7 +176,7 @@ impl<S: Policy> World<S> {
         next.woke = seen.woke;
         let soonest = self.device.iter().copied().min().unwrap_or(Nanos::MAX);
         match self.policy.next(self.now, seen) {
-            Plan::Rest => return Ok(None),
+            Plan::Idle => return Ok(None),
             Plan::Poll { budget } => next = self.look(budget)?,
             Plan::Spin { until } => {
                 if self.pending.is_empty() {

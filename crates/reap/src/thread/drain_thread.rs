@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use completion::{Cycle, Mode, NoAblation, Notification, Plan, WEIGHT, Waiter};
+use completion::{Mode, NoAblation, Notification, Plan, SleepCosts, WEIGHT, Waiter};
 use driver::Completed;
 use hw::Poller;
 use sync::{Posted, SleepSteps, WaiterId, WakeFlag, sleep};
@@ -105,7 +105,7 @@ struct SleepContext<'a> {
 impl<'a> SleepContext<'a> {
     fn new(worker: &'a mut Worker, queue: &'a HwQueue) -> SleepContext<'a> {
         let vector = Vector { queue };
-        let mut waiter = Waiter::new(Mode::THREADED, &Cycle::default(), NoAblation);
+        let mut waiter = Waiter::new(Mode::THREADED, &SleepCosts::default(), NoAblation);
         waiter.plan = Plan::sleep(Nanos::MAX);
         SleepContext { worker, vector, waiter }
     }
@@ -123,7 +123,7 @@ impl Notification for Vector<'_> {
         self.queue.is_shared()
     }
 
-    fn is_alone(&self) -> bool {
+    fn has_own_vector(&self) -> bool {
         self.queue.pair.is_maskable()
     }
 

@@ -178,8 +178,8 @@ impl EventLoop {
                 Plan::Nap { until: end, .. } | Plan::Sleep { until: end, .. } => {
                     now = self.sleep(state, queues, end.min(until), &enough)?
                 }
-                Plan::Rest if !for_others => break LoopEnd::Idle,
-                Plan::Rest => now = self.sleep(state, queues, until, &enough)?,
+                Plan::Idle if !for_others => break LoopEnd::Idle,
+                Plan::Idle => now = self.sleep(state, queues, until, &enough)?,
             }
         };
         for queue in queues.iter() {
@@ -231,7 +231,7 @@ impl EventLoop {
             step += 1;
         }
         let woke_at = hw::now();
-        let nap = !state.plans.iter().any(|plan| matches!(plan, Plan::Sleep { .. } | Plan::Rest));
+        let nap = !state.plans.iter().any(|plan| matches!(plan, Plan::Sleep { .. } | Plan::Idle));
         for (at, queue) in queues.iter().enumerate() {
             // Only queues whose poller has reported cost a system call.
             let notified = state.events.contains(&(at as u64)) && queue.drain_events()?;
@@ -310,7 +310,7 @@ impl LoopState {
             now = read.unwrap_or_else(hw::now);
             self.round.took(found);
             // Not again in this round. Its policy is asked before the next.
-            self.plans[turn.queue] = Plan::Rest;
+            self.plans[turn.queue] = Plan::Idle;
         }
         now
     }

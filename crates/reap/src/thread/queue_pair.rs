@@ -166,7 +166,7 @@ impl<T: QueueTransport> Inner<T> {
         self.waiter.set_silent(self.transport.polled_in_flight());
         let plan = self.waiter.next(now, &mut self.transport);
         // Neither plan enters the kernel by itself, so nothing else would submit what was posted.
-        if T::SUBMITS_IN_SLEEP && alone && matches!(plan, Plan::Spin { .. } | Plan::Rest) {
+        if T::SUBMITS_IN_SLEEP && alone && matches!(plan, Plan::Spin { .. } | Plan::Idle) {
             self.transport.commit();
         }
         plan
@@ -569,7 +569,7 @@ fn log_change(queue: u16, state: &AdaptiveState) {
 fn plan_end(plan: Plan) -> Nanos {
     match plan {
         Plan::Spin { until } | Plan::Nap { until, .. } | Plan::Sleep { until, .. } => until,
-        Plan::Poll { .. } | Plan::Rest => Nanos::MAX,
+        Plan::Poll { .. } | Plan::Idle => Nanos::MAX,
     }
 }
 
@@ -812,8 +812,8 @@ impl<T: QueueTransport> QueuePair<T> {
                 }
                 // Nothing is in flight: only another thread can end this sleep, by the queue's
                 // wake-up.
-                Plan::Rest if for_others => now = self.sleep(&mut inner, until, &enough),
-                Plan::Rest => break,
+                Plan::Idle if for_others => now = self.sleep(&mut inner, until, &enough),
+                Plan::Idle => break,
             }
             if !inner.wakers.is_empty() {
                 inner = self.wake_all(inner);

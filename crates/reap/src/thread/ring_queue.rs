@@ -403,7 +403,7 @@ impl Notification for RingQueue {
     }
 
     #[inline]
-    fn is_alone(&self) -> bool {
+    fn has_own_vector(&self) -> bool {
         self.queue.pair.is_maskable()
     }
 

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use completion::{Cycle, Mode};
+use completion::{Mode, SleepCosts};
 use hw::{EventFd, Poller};
 use units::Nanos;
 
@@ -21,7 +21,7 @@ const PAUSE: Nanos = Nanos::from_micros(60);
 /// The time-out of a sleep that waits for a signal. Longer ones are not counted.
 const LOST: Nanos = Nanos::from_millis(20);
 
-static MEASURED: OnceLock<Cycle> = OnceLock::new();
+static MEASURED: OnceLock<SleepCosts> = OnceLock::new();
 static WAKE_UP: OnceLock<(Nanos, Nanos)> = OnceLock::new();
 
 /// Sets W, the CPU time that a wake-up takes from other work (`docs/adaptive.md`), as `reap
@@ -47,21 +47,21 @@ pub(crate) fn prepare(mode: Mode) {
 }
 
 /// The measured cost, or a default.
-pub(crate) fn known() -> Cycle {
+pub(crate) fn known() -> SleepCosts {
     let cycle = MEASURED.get().copied().unwrap_or_else(default_of_machine);
     let (wake, timer_wake) = WAKE_UP.get().copied().unwrap_or((cycle.wake, cycle.timer_wake));
-    Cycle { wake, timer_wake, ..cycle }
+    SleepCosts { wake, timer_wake, ..cycle }
 }
 
 /// What a sleep costs on this kind of machine: virtual where the CPU shows a hypervisor.
-fn default_of_machine() -> Cycle {
-    static KIND: OnceLock<Cycle> = OnceLock::new();
+fn default_of_machine() -> SleepCosts {
+    static KIND: OnceLock<SleepCosts> = OnceLock::new();
     *KIND.get_or_init(|| {
         let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let flags = cpus.lines().find(|line| line.starts_with("flags")).unwrap_or("");
         let hypervisor = flags.split_whitespace().any(|flag| flag == "hypervisor")
             || Path::new("/sys/hypervisor/type").exists();
-        if hypervisor { Cycle::VIRTUAL } else { Cycle::BARE_METAL }
+        if hypervisor { SleepCosts::VIRTUAL } else { SleepCosts::BARE_METAL }
     })
 }
 
@@ -72,7 +72,7 @@ struct Sleep {
     late: Nanos,
 }
 
-fn measure() -> std::io::Result<Cycle> {
+fn measure() -> std::io::Result<SleepCosts> {
     let (poller, event) = (Poller::new()?, EventFd::new()?);
     poller.add(&event, 0)?;
     let mut events = Vec::with_capacity(1);
@@ -116,7 +116,7 @@ fn measure() -> std::io::Result<Cycle> {
     let ((cpu, delay), (nap, late)) = (tenth_percentiles(notified), tenth_percentiles(naps));
     // At least 1 ns: a cost of 0 would make every sleep worth it.
     // The thread's clock does not show what a wake-up takes from others: `known` adds it.
-    Ok(Cycle {
+    Ok(SleepCosts {
         cpu: cpu.max(Nanos(1)),
         nap: nap.max(Nanos(1)),
         delay,

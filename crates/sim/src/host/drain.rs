@@ -3,7 +3,7 @@
 //! the threads that own them.
 
 use completion::{
-    Cause, Cycle, Mode, ModePolicy, Plan, Seen, StepResult, Waiter, Woke, sleep_step,
+    Cause, Mode, ModePolicy, Plan, Seen, SleepCosts, StepResult, Waiter, Woke, sleep_step,
 };
 use driver::Completed;
 use units::Nanos;
@@ -23,7 +23,7 @@ pub(crate) const TAKEN: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Drain {
     pub(crate) waiter: Waiter<Ablation>,
-    machine: Cycle,
+    machine: SleepCosts,
     pub(super) next_step: DrainStep,
     /// The drain is idle until an instant at the latest, because commands are in flight on the poll
     /// queue, which sends no message.
@@ -58,7 +58,7 @@ pub(super) enum DrainStep {
 }
 
 impl Drain {
-    pub(crate) fn new(mode: Mode, machine: Cycle, ablation: Ablation) -> Drain {
+    pub(crate) fn new(mode: Mode, machine: SleepCosts, ablation: Ablation) -> Drain {
         let mut waiter = Waiter::new(mode, &machine, ablation);
         // Threads that submit never wait on the vector themselves.
         waiter.owner = true;
@@ -137,7 +137,7 @@ fn decide(cx: &mut StepContext, index: usize) -> Drained {
         }
         // The queue is armed even without commands in flight, since nothing arms it when the next
         // commands are posted. Plans to spin or nap are carried out as sleeps.
-        Plan::Sleep { .. } | Plan::Rest | Plan::Spin { .. } | Plan::Nap { .. } => {
+        Plan::Sleep { .. } | Plan::Idle | Plan::Spin { .. } | Plan::Nap { .. } => {
             drain.waiter.plan = Plan::sleep(Nanos::MAX);
             drain.next_step = DrainStep::Sleep(0);
             Drained::Busy(cx.costs.library.decide)

@@ -2,7 +2,7 @@
 //! it is the number of the hardware queue that the thread posts to, and the policy that decides how
 //! the thread finds its completions there.
 
-use completion::{AdaptiveState, Cycle, Decisions, Mode, Notification, Waiter};
+use completion::{AdaptiveState, Decisions, Mode, Notification, SleepCosts, Waiter};
 use sync::WaiterId;
 
 use crate::ablation::Ablation;
@@ -21,7 +21,7 @@ pub(crate) struct SwQueue {
     /// Policy and plan. A plan to poll remains until the queue has been polled.
     pub(crate) waiter: Waiter<Ablation>,
     /// What the machine's sleeps cost, for policies.
-    cycle: Cycle,
+    cycle: SleepCosts,
     /// The last poll stopped before the completion queue was empty. The owner of the notification
     /// is then woken once, to reap the rest.
     pub(crate) left_entries: bool,
@@ -63,7 +63,7 @@ impl SwQueue {
         task: TaskId,
         n: usize,
         mode: Mode,
-        cycle: Cycle,
+        cycle: SleepCosts,
         ablation: Ablation,
     ) -> SwQueue {
         SwQueue {
@@ -139,7 +139,7 @@ impl Notification for NotificationOf<'_> {
         self.queue.shared && self.sw_queue.is_some()
     }
 
-    fn is_alone(&self) -> bool {
+    fn has_own_vector(&self) -> bool {
         // Alone on the interrupt vector: threads may share the completion queue all the same.
         !self.queue.vector_shared
     }

@@ -336,10 +336,10 @@ impl Thread {
             Plan::Nap { until, .. } | Plan::Sleep { until, .. } => {
                 ThreadStep::Sleep { step: 0, until: until.min(self.deadline()) }
             }
-            Plan::Rest if self.leaving => ThreadStep::Sleep { step: last, until: Nanos::MAX },
+            Plan::Idle if self.leaving => ThreadStep::Sleep { step: last, until: Nanos::MAX },
             // Nothing is in flight: the application waits for the clock, or for a controller that
             // is being reset.
-            Plan::Rest => ThreadStep::Sleep { step: last, until: self.deadline() },
+            Plan::Idle => ThreadStep::Sleep { step: last, until: self.deadline() },
         };
         self.in_round = false;
         Ok(())
@@ -399,7 +399,7 @@ impl Thread {
     #[inline(never)]
     fn poll(&mut self, cx: &mut StepContext, at: usize, budget: u32, after: AfterPoll) -> Progress {
         let sw_queue = &mut self.sw_queues[at];
-        sw_queue.waiter.plan = Plan::Rest;
+        sw_queue.waiter.plan = Plan::Idle;
         let queue = &mut cx.queues[sw_queue.queue];
         let Some(looked) = queue.try_poll(cx.cpu, budget, cx.costs, cx.lines, &mut self.taken)
         else {

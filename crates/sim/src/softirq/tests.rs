@@ -29,7 +29,7 @@ fn irq_exit_respects_waiting_ksoftirqd() {
 fn drained_softirq_leaves_ksoftirqd_idle() {
     let mut pollers = handed_over();
     pollers.stage = PollStage::Turn;
-    pollers.plans.fill(Plan::Rest);
+    pollers.plans.fill(Plan::Idle);
     assert!(!pollers.end_run(Nanos(30), false));
     assert_eq!(
         (pollers.stage, pollers.handed_over, pollers.is_raised()),

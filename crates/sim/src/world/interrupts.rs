@@ -565,7 +565,7 @@ impl World<'_> {
         match drained {
             Drained::Busy(cost) => return cost,
             Drained::Poll(budget) => pollers.plans[n] = Plan::Poll { budget },
-            Drained::Idle(_) => pollers.plans[n] = Plan::Rest,
+            Drained::Idle(_) => pollers.plans[n] = Plan::Idle,
         }
         pollers.stage = PollStage::Turn;
         Nanos::ZERO

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use completion::{
-    Ablation, Cycle, Mode, Notification, Plan, Rule, SleepStep, StepResult, Waiter, Woke,
+    Ablation, Mode, Notification, Plan, Rule, SleepCosts, SleepStep, StepResult, Waiter, Woke,
     sleep_step,
 };
 use units::Nanos;
@@ -272,7 +272,7 @@ impl Notification for Vector<'_> {
         self.shared.get()
     }
 
-    fn is_alone(&self) -> bool {
+    fn has_own_vector(&self) -> bool {
         true
     }
 
@@ -327,7 +327,7 @@ struct Host<'a> {
 impl<'a> Host<'a> {
     fn new(queue: &'a Queue, me: usize, mode: Mode, shared: bool) -> Host<'a> {
         let vector = Vector { queue, me: WaiterId(me as u32), shared: Cell::new(shared) };
-        let mut waiter = Waiter::new(mode, &Cycle::default(), queue.omit);
+        let mut waiter = Waiter::new(mode, &SleepCosts::default(), queue.omit);
         waiter.owner = !shared;
         Host { queue, me, waiter, vector, open: 0, drains: false, nobodys: WakeFlag::new() }
     }
@@ -378,7 +378,7 @@ impl<'a> Host<'a> {
                     thread::yield_now();
                     self.look(usize::MAX);
                 }
-                Plan::Nap { .. } | Plan::Rest => unreachable!("no policy of the models naps"),
+                Plan::Nap { .. } | Plan::Idle => unreachable!("no policy of the models naps"),
             }
         }
         Ok(())
@@ -446,7 +446,7 @@ impl<'a> Host<'a> {
             self.queue.fds.block(&[ENDED])?;
         }
         self.vector.shared.set(false);
-        self.waiter.adopt(mode, &Cycle::default());
+        self.waiter.adopt(mode, &SleepCosts::default());
         self.waiter.owner = true;
         self.settle();
         self.wait(1)

@@ -58,7 +58,7 @@ fn drain(case: &Case, round: &mut impl Turns) -> Result<(), String> {
         loop {
             let look = Plan::Poll { budget: 64 };
             let plans: Vec<Plan> =
-                waiting.iter().map(|&n| if n > 0 { look } else { Plan::Rest }).collect();
+                waiting.iter().map(|&n| if n > 0 { look } else { Plan::Idle }).collect();
             let Some(turn) = round.turn(now, &plans) else { break };
             if plans.get(turn.queue) != Some(&look) {
                 return Err(format!("the turn of queue {} that plans no look", turn.queue));

@@ -20,7 +20,7 @@ struct Loop {
 }
 
 impl Loop {
-    fn new(n: DelayExponent, machine: Cycle) -> Loop {
+    fn new(n: DelayExponent, machine: SleepCosts) -> Loop {
         Loop {
             policy: Adaptive::new(n, &machine),
             now: Nanos(1),
@@ -48,7 +48,7 @@ impl Loop {
         let (mut seen, mut slept) = (Seen::default(), false);
         while self.done < end {
             if let (true, Some(every)) = (self.flight.is_empty(), self.every) {
-                assert_eq!(self.policy.next(self.now, &seen), Plan::Rest);
+                assert_eq!(self.policy.next(self.now, &seen), Plan::Idle);
                 self.now += every;
             }
             let missing = if self.every.is_some() {
@@ -102,7 +102,7 @@ impl Loop {
                     self.awake += (machine.cpu + machine.wake).0;
                     seen.woke = Some(Woke::NOTIFIED);
                 }
-                Plan::Rest => panic!("{in_flight} in flight"),
+                Plan::Idle => panic!("{in_flight} in flight"),
             }
         }
     }
@@ -115,7 +115,7 @@ impl Loop {
     }
 }
 
-fn settled(n: DelayExponent, machine: Cycle, depth: u32) -> Loop {
+fn settled(n: DelayExponent, machine: SleepCosts, depth: u32) -> Loop {
     let mut all = Loop::new(n, machine);
     all.run(depth, 40_000);
     all
@@ -125,7 +125,7 @@ fn settled(n: DelayExponent, machine: Cycle, depth: u32) -> Loop {
 /// 15 µs of CPU time, it does not.
 #[test]
 fn long_waits_are_slept_on_bare_metal() {
-    let state = settled(DelayExponent::DEFAULT, Cycle::BARE_METAL, 1).policy.state;
+    let state = settled(DelayExponent::DEFAULT, SleepCosts::BARE_METAL, 1).policy.state;
     assert_eq!(state.action, Action::Sleep, "{state}");
     assert!(state.to_string().starts_with("sleep ("), "{state}");
 }
@@ -133,7 +133,7 @@ fn long_waits_are_slept_on_bare_metal() {
 /// A device that completes faster than a sleep.
 #[test]
 fn short_waits_are_spun() {
-    let mut quick = Loop::new(DelayExponent::DEFAULT, Cycle::VIRTUAL);
+    let mut quick = Loop::new(DelayExponent::DEFAULT, SleepCosts::VIRTUAL);
     quick.device = Nanos::from_micros(5);
     quick.run(1, 20_000);
     assert!(
@@ -146,7 +146,7 @@ fn short_waits_are_spun() {
 /// The exponent trades CPU time for latency: least CPU time at 0, least latency at infinity.
 #[test]
 fn exponent_trades_time_for_latency() {
-    let cost = |n| settled(n, Cycle::VIRTUAL, 32).cost(32, 10_000);
+    let cost = |n| settled(n, SleepCosts::VIRTUAL, 32).cost(32, 10_000);
     let [none, usual, all] =
         [DelayExponent::CPU_ALONE, DelayExponent::DEFAULT, DelayExponent::LATENCY_ALONE].map(cost);
     // Trials take up to a twentieth, at any exponent.
@@ -155,7 +155,7 @@ fn exponent_trades_time_for_latency() {
 
 #[test]
 fn wanted_cpus_are_not_spun_on() {
-    let mut crowded = settled(DelayExponent::LATENCY_ALONE, Cycle::BARE_METAL, 2);
+    let mut crowded = settled(DelayExponent::LATENCY_ALONE, SleepCosts::BARE_METAL, 2);
     crowded.cpu_wanted = true;
     crowded.run(2, 1_000);
     let before = crowded.policy.state.decisions;
@@ -174,7 +174,7 @@ fn wanted_cpus_are_not_spun_on() {
 
 #[test]
 fn urgent_commands_prevent_gathering() {
-    let mut all = settled(DelayExponent::CPU_ALONE, Cycle::BARE_METAL, 32);
+    let mut all = settled(DelayExponent::CPU_ALONE, SleepCosts::BARE_METAL, 32);
     assert!(all.policy.state.decisions.gathered > 0, "{:?}", all.policy.state.decisions);
     all.urgent = true;
     let before = all.policy.state.decisions;
@@ -185,10 +185,10 @@ fn urgent_commands_prevent_gathering() {
 /// Trials cost less than a tenth of the total beyond the action in force.
 #[test]
 fn trials_become_rare() {
-    let mut all = settled(DelayExponent::DEFAULT, Cycle::BARE_METAL, 1);
+    let mut all = settled(DelayExponent::DEFAULT, SleepCosts::BARE_METAL, 1);
     let before = all.policy.state.decisions.tried;
     let cost = all.cost(1, 200_000);
-    let sleep = (Cycle::BARE_METAL.cpu + Cycle::BARE_METAL.wake).0 + 100;
+    let sleep = (SleepCosts::BARE_METAL.cpu + SleepCosts::BARE_METAL.wake).0 + 100;
     assert!(cost * 10 < sleep * 11, "{cost} of {sleep}");
     assert!(all.policy.state.decisions.tried - before < 100, "{:?}", all.policy.state.decisions);
 }
@@ -196,7 +196,7 @@ fn trials_become_rare() {
 /// When a device becomes slower, a spin becomes a sleep within 2,000 completions.
 #[test]
 fn slower_devices_are_noticed() {
-    let mut all = Loop::new(DelayExponent::DEFAULT, Cycle::BARE_METAL);
+    let mut all = Loop::new(DelayExponent::DEFAULT, SleepCosts::BARE_METAL);
     all.device = Nanos::from_micros(2);
     all.run(1, 20_000);
     assert!(
@@ -209,12 +209,12 @@ fn slower_devices_are_noticed() {
     assert_eq!(all.policy.state.action, Action::Sleep, "{}", all.policy.state);
 }
 
-/// With nothing in flight the plan is `Rest` under any action.
+/// With nothing in flight the plan is `Idle` under any action.
 #[test]
 fn idle_queues_rest() {
-    let mut all = settled(DelayExponent::LATENCY_ALONE, Cycle::BARE_METAL, 1);
+    let mut all = settled(DelayExponent::LATENCY_ALONE, SleepCosts::BARE_METAL, 1);
     let now = all.now + Nanos::from_secs(10);
-    assert_eq!(all.policy.next(now, &Seen::default()), Plan::Rest);
+    assert_eq!(all.policy.next(now, &Seen::default()), Plan::Idle);
     // Idle time does not count as CPU time.
     all.now = now;
     all.every = Some(Nanos::from_millis(1));
@@ -226,8 +226,8 @@ fn idle_queues_rest() {
 /// A switch keeps what was measured, and drops the commands in flight.
 #[test]
 fn switches_keep_the_action() {
-    let earlier = settled(DelayExponent::DEFAULT, Cycle::BARE_METAL, 1).policy;
-    let mut later = Adaptive::new(DelayExponent::per_mille(1_000), &Cycle::BARE_METAL);
+    let earlier = settled(DelayExponent::DEFAULT, SleepCosts::BARE_METAL, 1).policy;
+    let mut later = Adaptive::new(DelayExponent::per_mille(1_000), &SleepCosts::BARE_METAL);
     later.inherit(&earlier);
     assert_eq!(
         (later.action, later.known.low.to_bits(), later.in_flight),

@@ -100,7 +100,7 @@ fn reset_forgets_the_oldest() {
     for i in 0..100 {
         submit(&mut policy, i * 1_000, 4096);
     }
-    assert_eq!(policy.next(Nanos(100_000), &waiting(0)), Plan::Rest);
+    assert_eq!(policy.next(Nanos(100_000), &waiting(0)), Plan::Idle);
     submit(&mut policy, 200_000, 4096);
     assert_eq!(policy.next(Nanos(200_001), &waiting(1)), Plan::nap(Nanos(240_000)));
 }

@@ -20,7 +20,7 @@ fn breach(
         let expected = match plan {
             Plan::Poll { budget } => budget == 64,
             Plan::Sleep { .. } => !seen.budget_used_up && !scheduled && seen.in_flight > 0,
-            Plan::Rest => !seen.budget_used_up && !scheduled && seen.in_flight == 0,
+            Plan::Idle => !seen.budget_used_up && !scheduled && seen.in_flight == 0,
             Plan::Spin { .. } | Plan::Nap { .. } => false,
         };
         (!expected).then(|| format!("{plan:?} after {seen:?}"))

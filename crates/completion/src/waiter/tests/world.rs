@@ -29,7 +29,7 @@ impl Notification for Bound<'_> {
     fn is_shared(&self) -> bool {
         self.0.shared
     }
-    fn is_alone(&self) -> bool {
+    fn has_own_vector(&self) -> bool {
         true
     }
     fn arm(&mut self) {
@@ -134,7 +134,7 @@ impl World {
             let waiter = Waiter {
                 owner: case.threads.len() == 1,
                 seen,
-                ..Waiter::new(mode, &Cycle::default(), ablation)
+                ..Waiter::new(mode, &SleepCosts::default(), ablation)
             };
             Thread { waiter, at: At::Decide, called: false, inbox: 0, in_flight, later, switch }
         };
@@ -236,7 +236,7 @@ impl World {
             return self.call(heir);
         }
         if let Some(mode) = thread.switch.take_if(|_| thread.in_flight == 1) {
-            thread.waiter.adopt(mode, &Cycle::default());
+            thread.waiter.adopt(mode, &SleepCosts::default());
             thread.waiter.settle(&mut bound);
         }
         thread.waiter.seen.in_flight = thread.in_flight;
@@ -244,7 +244,7 @@ impl World {
             Plan::Poll { .. } => self.look(me),
             Plan::Spin { .. } if bound.pending() => thread.waiter.found_something(),
             Plan::Spin { .. } => {}
-            Plan::Nap { .. } | Plan::Sleep { .. } | Plan::Rest => {
+            Plan::Nap { .. } | Plan::Sleep { .. } | Plan::Idle => {
                 let heir = thread.waiter.register(&mut bound);
                 thread.at = At::Sleep(0);
                 self.call(heir);

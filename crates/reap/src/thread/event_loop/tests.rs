@@ -84,7 +84,7 @@ impl LoopQueue for Scripted {
     }
 
     fn plan(&self, _: Nanos, _: Nanos) -> Plan {
-        self.plans.borrow_mut().pop().unwrap_or(Plan::Rest)
+        self.plans.borrow_mut().pop().unwrap_or(Plan::Idle)
     }
 
     fn poll(&self, budget: u32) -> (u32, Option<Nanos>) {
@@ -223,7 +223,7 @@ fn queues_sleep_in_one_poller() {
     place.poller().add(&other, 2).unwrap();
     other.signal();
     let [first, second, third] = [true, true, false]
-        .map(|reports| Scripted { reports, ..Scripted::new(&[sleep(), Plan::Rest]) });
+        .map(|reports| Scripted { reports, ..Scripted::new(&[sleep(), Plan::Idle]) });
     bell.signal();
     let queues = [&first, &second, &third];
     let enough = Cell::new(3);
@@ -268,7 +268,7 @@ fn weighed_sleeps_are_sampled() {
 fn spins_end_found_or_empty() {
     let finds = Scripted {
         spins_until: Cell::new(20),
-        ..Scripted::new(&[Plan::Spin { until: LATER }, Plan::Rest])
+        ..Scripted::new(&[Plan::Spin { until: LATER }, Plan::Idle])
     };
     assert_eq!(drive(&[&finds], Nanos::MAX, false), LoopEnd::Idle);
     assert_eq!(finds.notes(), ["spins", &whole_look()]);
@@ -276,7 +276,7 @@ fn spins_end_found_or_empty() {
     for yields in [false, true] {
         let vain = Scripted {
             yields,
-            ..Scripted::new(&[Plan::Spin { until: hw::now() + Nanos::from_millis(1) }, Plan::Rest])
+            ..Scripted::new(&[Plan::Spin { until: hw::now() + Nanos::from_millis(1) }, Plan::Idle])
         };
         let place = EventLoop::new().unwrap();
         assert_eq!(
@@ -293,8 +293,8 @@ fn spins_end_found_or_empty() {
     // Of several queues only the one that found something polls, if it was spinning.
     let spin = Plan::Spin { until: LATER };
     let [quiet, finds] = [u32::MAX, 3]
-        .map(|n| Scripted { spins_until: Cell::new(n), ..Scripted::new(&[spin, Plan::Rest]) });
-    let sleeps = Scripted { spins_until: Cell::new(3), ..Scripted::new(&[sleep(), Plan::Rest]) };
+        .map(|n| Scripted { spins_until: Cell::new(n), ..Scripted::new(&[spin, Plan::Idle]) });
+    let sleeps = Scripted { spins_until: Cell::new(3), ..Scripted::new(&[sleep(), Plan::Idle]) };
     assert_eq!(drive(&[&quiet, &finds, &sleeps], Nanos::MAX, false), LoopEnd::Idle);
     assert_eq!(
         (quiet.notes(), sleeps.notes()),
@@ -326,14 +326,14 @@ fn waits_need_a_possible_event() {
         "others may do what the caller waits for"
     );
     let endless =
-        Scripted { in_flight: 0, ..Scripted::new(&[Plan::Spin { until: soon() }, Plan::Rest]) };
+        Scripted { in_flight: 0, ..Scripted::new(&[Plan::Spin { until: soon() }, Plan::Idle]) };
     assert_eq!(drive(&[&endless], Nanos::MAX, false), LoopEnd::Idle);
     assert_eq!(endless.notes(), ["spins", "in vain"], "without a limit a spin is one");
 
-    let rests = Scripted::new(&[Plan::Rest, Plan::Rest]);
+    let rests = Scripted::new(&[Plan::Idle, Plan::Idle]);
     assert_eq!((drive(&[&rests], Nanos::MAX, false), rests.notes()), (LoopEnd::Idle, vec![]));
     let rests =
-        Scripted { blocks: Some(false), ..Scripted::new(&[Plan::Rest, Plan::Poll { budget: 1 }]) };
+        Scripted { blocks: Some(false), ..Scripted::new(&[Plan::Idle, Plan::Poll { budget: 1 }]) };
     assert_eq!(drive(&[&rests], Nanos::MAX, true), LoopEnd::Enough);
     assert_eq!(rests.notes(), ["arm", "look once more", "woken", "look 1"]);
     let late = Scripted::new(&[sleep()]);

@@ -325,7 +325,7 @@ impl Notification for UringQueue {
     }
 
     #[inline]
-    fn is_alone(&self) -> bool {
+    fn has_own_vector(&self) -> bool {
         false
     }
 

@@ -14,7 +14,7 @@
 //!                                          open loop:   closed form only
 //! ```
 
-use super::work_is_known;
+use super::{SLICE, YIELD, work_is_known};
 use crate::{
     Action, AdaptiveState, Batch, Decisions, DelayExponent, Done, Nanos, Plan, Route, Seen,
     SleepCosts, WEIGHT, Why,
@@ -45,21 +45,17 @@ const SEVERAL: u32 = 4;
 /// Highest utilization of the caller's queue depth for which the wait for room is estimated:
 /// towards 1 the mean queue length is unbounded.
 const FULL: f32 = 0.98;
-/// Longest spin before the executor calls [`Policy::next`](crate::Policy::next) again.
-const SLICE: Nanos = Nanos::from_micros(100);
 
 /// What the thread has been doing since the last call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Doing {
+    /// It naps or sleeps, or nothing is in flight.
     #[default]
+    Blocked,
     Running,
     Spinning,
-    Napping,
-    Sleeping,
     /// The caller has left the library.
     Away,
-    /// Nothing is in flight.
-    Resting,
 }
 
 /// A measurement interval: the totals of one action.
@@ -97,24 +93,17 @@ struct Known {
     rate: f32,
 }
 
-/// State of an A-B-A trial: action B runs for one stretch between two of A, the action in force.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Trial {
-    None,
-    /// B runs; `before` is the cost of A in the stretch before.
-    Tries {
-        other: Action,
-        before: f32,
-    },
-    /// A runs again; `tried` is the cost of B.
-    Returns {
-        other: Action,
-        before: f32,
-        tried: f32,
-    },
+/// An A-B-A trial: action B runs for one stretch between two of A, the action in force.
+#[derive(Clone, Copy, Debug)]
+struct Trial {
+    other: Action,
+    /// The cost of A in the stretch before.
+    before: f32,
+    /// The cost of B once its stretch has ended; A runs again.
+    tried: Option<f32>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Adaptive {
     n: DelayExponent,
     machine: SleepCosts,
@@ -122,7 +111,9 @@ pub(super) struct Adaptive {
     /// The action of the current stretch; in a trial it differs from `state.action`, the one in
     /// force.
     action: Action,
-    trial: Trial,
+    trial: Option<Trial>,
+    /// Under the action in force the thread has not slept in the last stretch.
+    awake: bool,
     /// Stretches until the next trial, and the pause after it if it fails.
     pause: (u32, u32),
     stretch: Stretch,
@@ -172,28 +163,10 @@ impl Adaptive {
             machine: *machine,
             state: AdaptiveState { action, before: action, ..AdaptiveState::default() },
             action,
-            trial: Trial::None,
             pause: (PAUSES.0, PAUSES.0),
-            stretch: Stretch::default(),
             longest: LONGEST,
             skip: 1,
-            known: Known::default(),
-            residual: [0.0; Action::COUNT],
-            mean: (0.0, 0.0),
-            trials: 0,
-            clock: Nanos::ZERO,
-            doing: Doing::Resting,
-            in_flight: 0,
-            spun: Nanos::ZERO,
-            naps: 0,
-            waits: false,
-            sent: Nanos::ZERO,
-            crowded: 0,
-            closed: 0,
-            room: 0,
-            backlog: 0.0,
-            computes: None,
-            leaves: 0,
+            ..Adaptive::default()
         }
     }
 
@@ -208,10 +181,9 @@ impl Adaptive {
     /// The poll queue for a thread that spins: it finds its completions without a message.
     #[inline]
     pub(super) fn route(&self) -> Route {
-        // Only once the service time is known and no trial is under way: a command stays on its
-        // queue pair, and a later sleep would get no message for it.
-        let awake =
-            [self.action, self.state.action] == [Action::Spin; 2] && self.known.service > 0.0;
+        // Not in a trial: a command stays on its queue pair, and a later sleep would get no message
+        // for it.
+        let awake = self.awake && self.action == self.state.action;
         if awake && self.crowded == 0 && self.leaves == 0 { Route::Poll } else { Route::Notify }
     }
 
@@ -237,7 +209,7 @@ impl Adaptive {
         }
         self.stretch.sent += batch.commands;
         // The first stretch, and a probe that only measures the service time, need few samples.
-        let measures = matches!(self.trial, Trial::Tries { other: Action::Spin, .. });
+        let measures = matches!(self.trial, Some(Trial { other: Action::Spin, tried: None, .. }));
         let length = if self.known.service == 0.0 || measures {
             STRETCH / 4
         } else {
@@ -290,7 +262,7 @@ impl Adaptive {
             return Plan::Poll { budget: WEIGHT };
         }
         if seen.in_flight == 0 {
-            self.doing = Doing::Resting;
+            self.doing = Doing::Blocked;
             return Plan::Idle;
         }
         if !self.waits {
@@ -303,23 +275,27 @@ impl Adaptive {
             self.crowded = CROWDED;
         }
         let plan = self.plan(now, seen);
-        let (doing, count) = match plan {
-            Plan::Spin { .. } => (Doing::Spinning, &mut self.state.decisions.spun),
-            Plan::Nap { .. } => (Doing::Napping, &mut self.state.decisions.napped),
-            _ => (Doing::Sleeping, &mut self.state.decisions.slept),
-        };
-        *count += 1;
-        self.state.decisions.gave_way += u64::from(seen.leaving || self.crowded > 0);
-        self.state.decisions.gathered += u64::from(matches!(plan, Plan::Nap { extends: true, .. }));
-        (self.doing, self.leaves) =
-            if seen.leaving { (Doing::Away, STRETCH) } else { (doing, self.leaves) };
-        match self.doing {
-            Doing::Napping => {
-                self.stretch.naps += 1;
-                self.naps += 1;
+        let (decisions, stays) = (&mut self.state.decisions, u32::from(!seen.leaving));
+        decisions.gave_way += u64::from(seen.leaving || self.crowded > 0);
+        self.doing = Doing::Blocked;
+        match plan {
+            Plan::Spin { .. } => {
+                decisions.spun += 1;
+                self.doing = Doing::Spinning;
             }
-            Doing::Sleeping => self.stretch.sleeps += 1,
-            _ => {}
+            Plan::Nap { extends, .. } => {
+                decisions.napped += 1;
+                decisions.gathered += u64::from(extends);
+                self.naps += stays;
+                self.stretch.naps += stays;
+            }
+            _ => {
+                decisions.slept += 1;
+                self.stretch.sleeps += stays;
+            }
+        }
+        if seen.leaving {
+            (self.doing, self.leaves) = (Doing::Away, STRETCH);
         }
         plan
     }
@@ -330,15 +306,12 @@ impl Adaptive {
         let span = (now - self.clock).0;
         self.clock = now;
         let stretch = &mut self.stretch;
-        match self.doing {
-            Doing::Resting => return,
-            Doing::Running => stretch.awake += span,
-            Doing::Spinning => {
-                stretch.awake += span;
-                stretch.spun += span;
-                self.spun += Nanos(span);
-            }
-            Doing::Napping | Doing::Sleeping | Doing::Away => {}
+        if self.doing == Doing::Spinning {
+            stretch.spun += span;
+            self.spun += Nanos(span);
+        }
+        if matches!(self.doing, Doing::Running | Doing::Spinning) {
+            stretch.awake += span;
         }
         if self.in_flight > 0 {
             stretch.busy += span;
@@ -378,44 +351,41 @@ impl Adaptive {
             return if seen.in_flight < SEVERAL || seen.urgent_waiting > 0 {
                 self.sleep()
             } else {
-                Plan::nap(now + super::YIELD.max(Nanos((self.known.low / 2.0) as u64)))
+                Plan::nap(now + YIELD.max(Nanos((self.known.low / 2.0) as u64)))
             };
         }
         let (cost, known) = (Nanos((self.machine.cpu + self.machine.wake).0.max(1)), &self.known);
         // With a backlog or an urgent command only latency counts, if spinning can reduce it
         // noticeably.
+        let gathers = self.action.gathers();
         let slow =
             self.action != Action::Sleep || self.machine.delay.0 as f32 > known.latency / 20.0;
-        let hurried = slow && self.backlog > 4.0 * self.room as f32
-            || seen.urgent_waiting > 0 && self.action.gathers();
+        let hurried =
+            slow && self.backlog > 4.0 * self.room as f32 || seen.urgent_waiting > 0 && gathers;
         // The larger n, the more CPU time a spin may cost compared with a sleep. A command that
         // takes longer than this may never complete, so the spin must be bounded.
-        let spin = Nanos(((1.0 + self.n.get()) * known.high.max(cost.0 as f32)) as u64);
         let limit = match self.action {
             Action::Spin if known.high == 0.0 => Nanos::from_millis(1),
-            Action::Spin | Action::Due => spin,
-            _ if hurried => spin,
-            Action::Brief => cost,
+            Action::Brief if !hurried => cost,
+            action if hurried || matches!(action, Action::Spin | Action::Due) => {
+                Nanos(((1.0 + self.n.get()) * known.high.max(cost.0 as f32)) as u64)
+            }
             _ => Nanos::ZERO,
         };
-        let nap = |ns: f32| Plan::Nap {
-            until: now + Nanos((ns as u64).clamp(1, LONGEST.0)),
-            extends: self.action.gathers(),
-        };
-        match self.action {
-            _ if hurried => {}
+        let nap = match self.action {
+            _ if hurried => 0.0,
             // After several empty naps the device is in a slow phase, and more of them only cost
             // CPU time.
-            Action::Quarter | Action::Half | Action::Whole if self.naps < SEVERAL => {
-                return nap(self.nap_of(self.action));
-            }
+            action if gathers && self.naps < SEVERAL => self.nap_of(action),
             Action::Due if self.spun == Nanos::ZERO => {
                 let left = self.nap_of(Action::Due) - (now - self.sent).0 as f32;
-                if left > self.machine.nap.0 as f32 {
-                    return nap(left);
-                }
+                if left > self.machine.nap.0 as f32 { left } else { 0.0 }
             }
-            _ => {}
+            _ => 0.0,
+        };
+        if nap > 0.0 {
+            let until = now + Nanos(nap as u64).clamp(Nanos(1), LONGEST);
+            return Plan::Nap { until, extends: gathers };
         }
         if self.spun < limit {
             Plan::Spin { until: now + (limit - self.spun).min(SLICE) }
@@ -448,15 +418,13 @@ impl Adaptive {
         let c = self.known.cpu;
         let m = &self.machine;
         let (late, delay) = (m.late.0 as f32, m.delay.0 as f32);
-        let (sleep, nap) = (self.sleep_cost(), (m.nap + m.timer_wake).0 as f32);
+        let (sleep, nap) = self.wake_costs();
         let length = self.nap_of(action);
         // `rate`: completions per nanosecond while any is in flight. `batch`: how many a thread
         // finds that polls this long after the first.
         let rate = q / latency.max(1.0);
         let more = (q - 1.0).max(0.0) / latency.max(1.0);
-        let batch = |after: f32| {
-            ((1.0 + more * after) / (1.0 - (more * c).min(0.9))).clamp(1.0, q.max(1.0))
-        };
+        let batch = |after: f32| (1.0 + more * after).clamp(1.0, q.max(1.0));
         let none = (f32::INFINITY, f32::INFINITY);
         let (cpu, mean) = match action {
             Action::Spin => (c.max(busy * s / latency.max(1.0)), s),
@@ -466,12 +434,12 @@ impl Adaptive {
             }
             Action::Brief => {
                 // One in flight completes after the service time; several complete at random times.
-                let found = if q < 1.5 {
-                    0.95 * f32::from(high <= sleep)
+                let (found, spun) = if q < 1.5 {
+                    (0.95 * f32::from(high <= sleep), s.min(sleep))
                 } else {
-                    1.0 - (-sleep * rate).exp()
+                    let found = 1.0 - (-sleep * rate).exp();
+                    (found, found / rate)
                 };
-                let spun = if q < 1.5 { s.min(sleep) } else { found / rate };
                 let (k, missed) = (batch(delay), 1.0 - found);
                 let each = found + missed * k;
                 (
@@ -504,13 +472,13 @@ impl Adaptive {
         if self.is_closed() { (cpu, mean.max(q * cpu)) } else { (cpu, mean) }
     }
 
-    /// CPU time of a sleep in nanoseconds, with the further messages that arrive until the thread
-    /// runs and masks.
-    fn sleep_cost(&self) -> f32 {
-        let Known { latency, depth, .. } = self.known;
-        let further =
-            (depth - 1.0).max(0.0) * (self.machine.delay.0 as f32 / latency.max(1.0)).min(1.0);
-        (self.machine.cpu + self.machine.wake).0 as f32 + self.machine.message.0 as f32 * further
+    /// CPU time of a sleep, with the further messages that arrive until the thread runs and masks;
+    /// and that of a nap. In nanoseconds.
+    fn wake_costs(&self) -> (f32, f32) {
+        let (Known { latency, depth, .. }, m) = (self.known, &self.machine);
+        let further = (depth - 1.0).max(0.0) * (m.delay.0 as f32 / latency.max(1.0)).min(1.0);
+        let sleep = (m.cpu + m.wake).0 as f32 + m.message.0 as f32 * further;
+        (sleep, (m.nap + m.timer_wake).0 as f32)
     }
 
     fn is_closed(&self) -> bool {
@@ -552,8 +520,8 @@ impl Adaptive {
         if self.crowded > 0 {
             return self.change(Action::Sleep, Why::Crowded);
         }
-        let (n, nap) = (over.sent as f32, (self.machine.nap + self.machine.timer_wake).0 as f32);
-        let woken = over.sleeps as f32 * self.sleep_cost() + over.naps as f32 * nap;
+        let (n, (sleep, nap)) = (over.sent as f32, self.wake_costs());
+        let woken = over.sleeps as f32 * sleep + over.naps as f32 * nap;
         let (cpu, latency) = ((over.awake as f32 + woken) / n, (over.in_flight / n).max(1.0));
         self.state.shown[self.action as usize] = Some((Nanos(cpu as u64), Nanos(latency as u64)));
         let first = self.known.service == 0.0;
@@ -564,13 +532,14 @@ impl Adaptive {
         follow(&mut self.mean.1, latency, 1.0 / 32.0);
         let cost = self.cost(cpu, latency);
         let own = self.state.action;
-        if let Trial::Tries { other, before } = self.trial {
-            if other == Action::Spin {
+        if let Some(trial) = self.trial.filter(|trial| trial.tried.is_none()) {
+            if trial.other == Action::Spin {
                 follow(&mut self.known.service, latency, 0.25);
             }
-            self.trial = Trial::Returns { other, before, tried: cost };
+            self.trial = Some(Trial { tried: Some(cost), ..trial });
             return self.take(own);
         }
+        self.awake = own == Action::Spin || own == Action::Brief && over.sleeps == 0;
         let known = &mut self.known;
         follow(&mut known.cpu, (over.awake - over.spun) as f32 / n, 0.25);
         // Arrivals vary more than latencies, so they are averaged over more stretches; but a step
@@ -590,33 +559,25 @@ impl Adaptive {
         if !first {
             self.known.service = before + (service - before) / 4.0;
         }
-        for (action, old) in Action::ALL.into_iter().zip(&mut self.residual) {
-            // Residuals of other actions decay, as the load they were measured under may be gone.
-            *old += if action != own {
-                -*old / 64.0
-            } else if residual.is_finite() {
-                (residual - *old) / 4.0
-            } else {
-                0.0
-            };
-        }
+        // Residuals of other actions decay, as the load they were measured under may be gone.
+        let kept = self.residual[own as usize];
+        self.residual.iter_mut().for_each(|old| *old -= *old / 64.0);
+        self.residual[own as usize] = kept;
+        self.correct(own, residual, 0.25);
         // In an open loop, a stretch that takes twice as long as expected has another load.
         let expected = 2.0 * STRETCH as f32 / self.known.rate.max(1e-9);
         self.longest = if self.is_closed() { LONGEST } else { LONGEST.min(Nanos(expected as u64)) };
-        match self.n {
-            DelayExponent::LATENCY_ALONE => self.change(Action::Spin, Why::Form),
-            // A thread that never gets to sleep spins, and its commands may go to a poll queue.
-            _ if own == Action::Brief && over.sleeps == 0 => self.change(Action::Spin, Why::Form),
-            _ => self.decide(cost),
+        if self.n == DelayExponent::LATENCY_ALONE {
+            self.change(Action::Spin, Why::Form);
+        } else {
+            self.decide(cost);
         }
     }
 
     /// Decides which action comes next, or is tried.
     fn decide(&mut self, cost: f32) {
         let own = self.state.action;
-        if let Trial::Returns { other, before, tried } =
-            std::mem::replace(&mut self.trial, Trial::None)
-        {
+        if let Some(Trial { other, before, tried: Some(tried) }) = self.trial.take() {
             if (before - cost).abs() > 3.0 * CLEAR {
                 return;
             }
@@ -625,10 +586,7 @@ impl Adaptive {
             // relative to that of A.
             let residual =
                 self.residual[own as usize] + self.formed(own) - self.formed(other) - gained;
-            if residual.is_finite() {
-                let old = &mut self.residual[other as usize];
-                *old += (residual - *old) / 2.0;
-            }
+            self.correct(other, residual, 0.5);
             if gained > GAIN {
                 return self.change(other, Why::Trial);
             }
@@ -657,8 +615,17 @@ impl Adaptive {
         self.trials = self.trials.wrapping_add(1);
         if other != own && of(other) - of(own) < WORTH_A_TRIAL {
             self.state.decisions.tried += 1;
-            self.trial = Trial::Tries { other, before: cost };
+            self.trial = Some(Trial { other, before: cost, tried: None });
             self.take(other);
+        }
+    }
+
+    /// Moves an action's residual by a part towards one that was measured. That of an action to
+    /// which the form does not apply is infinite, and not used.
+    fn correct(&mut self, action: Action, measured: f32, part: f32) {
+        let old = &mut self.residual[action as usize];
+        if measured.is_finite() {
+            *old += (measured - *old) * part;
         }
     }
 
@@ -668,9 +635,10 @@ impl Adaptive {
             self.state.decisions.changed += 1;
             (self.state.before, self.state.action, self.state.why) =
                 (self.state.action, action, why);
+            self.awake = action == Action::Spin;
             self.pause = (PAUSES.0, PAUSES.0);
         }
-        self.trial = Trial::None;
+        self.trial = None;
         self.take(action);
     }
 

@@ -108,7 +108,7 @@ fn fields_are_checked() {
     refused(MultipathUri::new(Vec::new()).into(), "there can be 1 to");
     let mut path = PathUri::new(PathDevice::Served(VfioUserUri::new("/run/nvme.sock")));
     path.delay = Nanos::from_millis(1);
-    refused(MultipathUri::new(vec![path]).into(), "as it is");
+    refused(MultipathUri::new(vec![path]).into(), "cannot change a controller");
     let mut paths = two_paths();
     paths.paths[1].controller = Some(0);
     refused(paths.into(), "no controller identifier");

@@ -91,9 +91,9 @@ fn foreign_options_name_their_command() {
     for (line, words) in [
         (
             "sim --latency-price 0.3",
-            "a parameter of the mode: --completion or --modes 'adaptive?delay-exponent=3'",
+            "give the mode a parameter instead, --completion or --modes 'adaptive?delay-exponent=N'",
         ),
-        ("run j --latency-price=0.3", "'adaptive?delay-exponent=3'"),
+        ("run j --latency-price=0.3", "'adaptive?delay-exponent=N'"),
         ("sim --completion poll", "--completion is an option of `reap run`"),
         ("run j --modes poll", "--modes is an option of `reap compare`, `reap sim`"),
         ("compare --rw=randread", "rw is an option of fio jobs: give it to `reap run`"),

@@ -59,7 +59,7 @@ fn one_file_has_one_use() {
         ("job", "x", "--a"),
         ("x", "link", "--b"),
         ("x", "./x", "--a and --b name the same file"),
-        ("job", "job", "is read"),
+        ("job", "job", "would overwrite an input file"),
     ] {
         let said = check("job", a, b).unwrap_err().to_string();
         assert!(said.contains(words), "{said}");

@@ -35,7 +35,7 @@ fn a_typo_in_each_argument() {
     fails(
         "run job.fio --device mme:1M",
         &[
-            "no transport `mme:`",
+            "no scheme `mme:`",
             "`mem:`, `file:`, `kernel:`, `pcie:`, `vfio-user:` and `multipath:`",
         ],
     );
@@ -257,7 +257,7 @@ fn bad_log_filter_is_reported() {
     };
     let said = run("warn,=x=");
     assert!(
-        said.contains("warning: REAP_LOG=warn,=x=: ") && said.contains("using warn,device=error"),
+        said.contains("warning: REAP_LOG=warn,=x= is invalid: ") && said.contains("using warn,device=error"),
         "{said}"
     );
     assert_eq!(run("warn,reap=debug"), "");
@@ -326,7 +326,7 @@ fn addresses_of_a_server_are_checked() {
     for parameter in ["doorbells=mapped", "shadow=no", "trust=yes", "cntlid=7"] {
         fails(
             &format!("serve mem:1M?{parameter} --tcp 127.0.0.1:0"),
-            &[parameter.split('=').next().unwrap_or_default(), "not NVMe/TCP"],
+            &[parameter.split('=').next().unwrap_or_default(), "no effect over NVMe/TCP"],
         );
     }
     fails("serve tcp://127.0.0.1/nqn.a --tcp 127.0.0.1:0", &["`tcp:` cannot be served"]);

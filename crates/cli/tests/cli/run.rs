@@ -189,7 +189,7 @@ fn flip_a_bit(place: &Place, at: u64) {
 fn verify_needs_a_data_device() {
     let ended = place("[w]\nrw=write\nsize=64k\nverify=crc32c\n")
         .reap("run job.fio --device mem:4M?profile=null");
-    ended.fails_with(&["job 'w': verify", "`null` does not store data"]);
+    ended.fails_with(&["job 'w' has verify=", "`null` does not store data"]);
 }
 
 #[test]

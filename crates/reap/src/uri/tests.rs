@@ -50,7 +50,7 @@ fn paths_are_percent_decoded() {
 fn errors_name_their_column() {
     for (uri, column, words) in [
         ("", 1, "expected `mem:SIZE`"),
-        ("disk:1G", 1, "no transport `disk:`"),
+        ("disk:1G", 1, "no scheme `disk:`"),
         ("/dev/nvme0n1", 1, "is `kernel:PATH`"),
         ("0000:01:00.0", 1, "for the drive at that PCI address use `pcie:0000:01:00.0`"),
         ("mem:", 5, "is not a size"),

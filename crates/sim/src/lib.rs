@@ -26,6 +26,7 @@ mod hw_queue;
 mod lines;
 mod machine;
 mod path;
+mod placer;
 mod port;
 mod posted;
 mod report;

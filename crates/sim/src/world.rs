@@ -9,7 +9,7 @@
 //!   calendar.pop() -> now = at -> dispatch(source) -> update_changed_cpus() --+
 //!         ^                                                                   |
 //!         +-------------------------------------------------------------------+
-//!   sources: CPU, device, controller task, moderator, thread timer, messages, switch, tick
+//!   sources: CPU, device, controller task, moderator, thread timer, messages, switch, placer, tick
 //! ```
 
 mod bringup;
@@ -39,6 +39,7 @@ use crate::host::drain::Drain;
 use crate::host::{Context, Effect, Owner};
 use crate::hw_queue::HwQueue;
 use crate::path::SharedPath;
+use crate::placer::Placer;
 use crate::port::{HostBar, SimPort, Vectors, Written};
 use crate::sched::TaskId;
 use crate::{JobSpec, Lines, Moment, Outcome, Scenario, SimError, Tick};
@@ -79,6 +80,7 @@ struct Sources {
     timers: usize,
     messages: usize,
     switches: usize,
+    placer: usize,
     ticks: usize,
     all: usize,
 }
@@ -95,8 +97,9 @@ impl Sources {
             timers,
             messages,
             switches: messages + 1,
-            ticks: messages + 2,
-            all: messages + 3,
+            placer: messages + 2,
+            ticks: messages + 3,
+            all: messages + 4,
         }
     }
 }
@@ -134,6 +137,15 @@ struct Ticks {
     over: Vec<Tick>,
     before: Tick,
     latency: Histogram,
+}
+
+/// The placer, and the totals when its window began.
+#[derive(Debug)]
+struct Placing {
+    /// The mode that the scenario set.
+    own: Mode,
+    placer: Placer,
+    before: (u64, u64, u64),
 }
 
 /// One run.
@@ -178,6 +190,7 @@ pub(crate) struct World<'a> {
     reports_cpu_wanted: bool,
     /// Mode switches to come, the next one last.
     switches: Vec<(Nanos, Mode)>,
+    placing: Option<Placing>,
     effects: Vec<Effect>,
     ticks: Ticks,
     /// CPUs that the current event has affected.
@@ -237,6 +250,7 @@ impl World<'_> {
 
     fn start(&mut self) -> Result<(), SimError> {
         self.set_switch();
+        self.set_placer();
         self.set_tick();
         for device in 0..self.devices.len() {
             self.run_controller_task(device)?;
@@ -278,6 +292,9 @@ impl World<'_> {
             Ok(())
         } else if source == sources.switches {
             self.switch();
+            Ok(())
+        } else if source == sources.placer {
+            self.place();
             Ok(())
         } else {
             self.tick();
@@ -347,6 +364,7 @@ impl World<'_> {
         let Some((_, mode)) = self.switches.pop() else { return };
         self.set_switch();
         self.apply_mode(mode);
+        self.set_placer();
     }
 
     /// Switches the mode. Policies change at their next batch, so every thread polls once.

@@ -34,10 +34,7 @@ fn a_typo_in_each_argument() {
     fails("run job.fio --device mem:1X", &["--device", "column 5", "K, M, G, T or P"]);
     fails(
         "run job.fio --device mme:1M",
-        &[
-            "no scheme `mme:`",
-            "`mem:`, `file:`, `kernel:`, `pcie:`, `vfio-user:` and `multipath:`",
-        ],
+        &["no scheme `mme:`", "`mem:`, `file:`, `kernel:`, `pcie:`, `vfio-user:` and `multipath:`"],
     );
     fails("run job.fio --device mem:1M?profil=tlc", &["column 8", "did you mean `profile`?"]);
     fails(
@@ -257,7 +254,8 @@ fn bad_log_filter_is_reported() {
     };
     let said = run("warn,=x=");
     assert!(
-        said.contains("warning: REAP_LOG=warn,=x= is invalid: ") && said.contains("using warn,device=error"),
+        said.contains("warning: REAP_LOG=warn,=x= is invalid: ")
+            && said.contains("using warn,device=error"),
         "{said}"
     );
     assert_eq!(run("warn,reap=debug"), "");

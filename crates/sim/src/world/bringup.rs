@@ -175,6 +175,7 @@ impl<'a> World<'a> {
             rng: Xoshiro256PlusPlus::seed_from_u64(scenario.seed ^ LATENESS),
             reports_cpu_wanted: scenario.spin.reports_cpu_wanted_in(scenario.mode),
             switches,
+            placing: None,
             effects: Vec::new(),
             ticks: Ticks::default(),
             changed_cpus: Vec::new(),

@@ -1,6 +1,7 @@
-//! Results: totals at the end of the run, and ticks for the time line.
+//! Results: totals at the end of the run, ticks for the time line, and the placer of `adaptive` in
+//! the kernel host.
 
-use completion::Decisions;
+use completion::{Decisions, Preset};
 use driver::multipath::{Link, MultipathCounters, PathSnapshot, PathStatus};
 use units::Op;
 use workload::{ErrorCode, Generator, Histogram, Io, IoFailure, Latency, Stats};
@@ -9,7 +10,8 @@ use super::tasks::{Task, TaskKind};
 use super::*;
 use crate::host::multipath::MultipathRequests;
 use crate::host::sw_queue::SwQueue;
-use crate::{Counts, CpuOutcome, DeviceOutcome, JobOutcome, PathOutcome, Tick};
+use crate::placer::WINDOW;
+use crate::{Counts, CpuOutcome, DeviceOutcome, HostStack, JobOutcome, PathOutcome, Tick};
 
 impl World<'_> {
     /// The first thread is past its start delay and its ramp: measuring begins.
@@ -241,6 +243,51 @@ impl World<'_> {
         self.ticks.latency = latency;
         self.ticks.over.push(so_far.since(&before));
         self.set_tick();
+    }
+
+    /// Starts or stops the placer after a switch of mode: with `adaptive` in the kernel host it
+    /// decides whether completions are left to the CPUs that take the interrupts.
+    pub(super) fn set_placer(&mut self) {
+        let own = self.mode;
+        // Only a CPU that takes interrupts and runs no job can take work from the jobs' CPUs.
+        let asks = matches!(own.preset(), Preset::Adaptive(_))
+            && self.scenario.host == HostStack::Kernel
+            && self.interrupts_another_cpu();
+        self.placing = asks.then(|| Placing {
+            own,
+            placer: Placer::default(),
+            before: self.completed_and_waited(),
+        });
+        self.calendar.set(self.sources.placer, if asks { self.now + WINDOW } else { Nanos::MAX });
+    }
+
+    /// Ends a window of the placer.
+    pub(super) fn place(&mut self) {
+        let now = self.completed_and_waited();
+        let Some(placing) = &mut self.placing else { return };
+        let before = std::mem::replace(&mut placing.before, now);
+        let moved = placing.placer.window(now.0 - before.0, now.1 - before.1, now.2 - before.2);
+        let mode = if moved { Mode::IRQ_POLL } else { placing.own };
+        self.calendar.set(self.sources.placer, self.now + WINDOW);
+        // Only on a change, because a switch polls every queue once.
+        if mode != self.mode {
+            self.apply_mode(mode);
+        }
+    }
+
+    /// Whether a vector interrupts a CPU on which no job runs.
+    fn interrupts_another_cpu(&self) -> bool {
+        let submits =
+            |cpu| self.tasks.iter().any(|task| task.cpu == cpu && task.thread().is_some());
+        let mut routes = self.devices.iter().flat_map(|device| &device.routes);
+        routes.any(|route| !route.queues.is_empty() && !submits(route.cpu))
+    }
+
+    fn completed_and_waited(&self) -> (u64, u64, u64) {
+        let (waits, sleeps) = self
+            .decisions()
+            .map_or((0, 0), |decisions| (decisions.waits, decisions.napped + decisions.slept));
+        (self.counts().completed, waits, sleeps)
     }
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::{OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use hw::block::{Disk, Users, openers};
 use hw::pci::{Bdf, CLASS_NVME, Function, SysfsPci};
 use rustix::fs::OFlags;
@@ -21,7 +21,8 @@ use crate::output;
 /// The kernel's VFIO driver for PCI devices.
 const VFIO_PCI: &str = "vfio-pci";
 
-/// Runs `reap bind`. After an error the drive has its old driver.
+/// Runs `reap bind`. If it fails, other than by a failed write to stdout, the drive has its old
+/// driver again.
 pub fn bind(args: &BindArgs) -> Result<ExitCode> {
     let bus = SysfsPci::system();
     let function = controller(&bus, args.bdf)?;
@@ -29,16 +30,19 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
     let group = function.iommu_group().with_context(|| {
         format!(
             "{bdf}: no IOMMU, which vfio-pci requires; enable it in the firmware \
-             (VT-d, AMD-Vi), and by intel_iommu=on on the kernel's command line where it is Intel's"
+             (VT-d, AMD-Vi); for an Intel CPU also add intel_iommu=on to the kernel's command line"
         )
     })?;
     // Before anything is changed, so that a misspelled user changes nothing.
     let owner = args.user.as_deref().map(user).transpose()?;
-    // Only a missing driver is loaded, so that bind works without modprobe where it is built in.
+    let members =
+        function.group_members().with_context(|| format!("{bdf}: cannot read its IOMMU group"))?;
+    // If the driver is there, modprobe is not run: where vfio-pci is built into the kernel, modprobe
+    // may not exist.
     if !bus.has_driver(VFIO_PCI) {
-        let tried = Command::new("modprobe").args(["-a", VFIO_PCI, "vfio_iommu_type1"]).output();
-        let said = match tried {
-            Ok(said) => format!("says: {}", String::from_utf8_lossy(&said.stderr).trim()),
+        let output = Command::new("modprobe").args(["-a", VFIO_PCI, "vfio_iommu_type1"]).output();
+        let said = match output {
+            Ok(output) => format!("says: {}", String::from_utf8_lossy(&output.stderr).trim()),
             Err(error) => format!("cannot be run: {error}"),
         };
         ensure!(
@@ -46,12 +50,19 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
             "the kernel has no driver vfio-pci, and `modprobe vfio-pci` {said}"
         );
     }
+    let file = PathBuf::from(format!("/dev/vfio/{group}"));
+    let give_file = || match &owner {
+        Some((name, uid)) => chown(&file, Some(*uid), None)
+            .with_context(|| format!("cannot give {} to user {name}", file.display())),
+        None => Ok(()),
+    };
     match function.driver() {
         Some(driver) if driver == VFIO_PCI => {
+            give_file()?;
             print_line(&format!("{bdf}: already bound to vfio-pci"))?
         }
         driver => {
-            give(&bus, &function, driver.as_deref())?;
+            bind_to_vfio(&bus, &function, driver.as_deref(), give_file)?;
             let from =
                 driver.map_or_else(|| "no driver".to_owned(), |driver| format!("`{driver}`"));
             print_line(&format!(
@@ -59,17 +70,13 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
             ))?;
         }
     }
-    let file = PathBuf::from(format!("/dev/vfio/{group}"));
-    if let Some((name, uid)) = owner {
-        chown(&file, Some(uid), None)
-            .with_context(|| format!("cannot give {} to user {name}", file.display()))?;
+    if let Some((name, _)) = &owner {
         print_line(&format!(
             "{}: owned by user {name} until the next bind; `ulimit -l` limits the memory that it can map",
             file.display()
         ))?;
     }
     // VFIO refuses a group in which another device has a kernel driver.
-    let members = function.group_members().context("cannot read its IOMMU group")?;
     for member in members.iter().filter(|member| member.bdf != bdf && !member.is_bridge()) {
         let (other, class) = (member.bdf, member.class);
         print_line(&match member.driver().as_deref() {
@@ -110,7 +117,7 @@ pub fn unbind(args: &UnbindArgs) -> Result<ExitCode> {
             )
         }
     }
-    // Otherwise the kernel's driver would not be probed for the device.
+    // While driver_override names vfio-pci, the kernel probes no other driver.
     function.set_override(None).with_context(|| refused(bdf))?;
     if driver.is_some() {
         function.unbind().with_context(|| refused(bdf))?;
@@ -131,7 +138,7 @@ fn print_line(line: &str) -> Result<()> {
 
 /// The NVMe controller at this address.
 fn controller(bus: &SysfsPci, bdf: Bdf) -> Result<Function> {
-    let there = || -> Result<String> {
+    let controllers_text = || -> Result<String> {
         let all: Vec<_> = bus
             .controllers()
             .context("cannot read /sys/bus/pci")?
@@ -141,13 +148,13 @@ fn controller(bus: &SysfsPci, bdf: Bdf) -> Result<Function> {
         Ok(if all.is_empty() { "none".into() } else { all.join(", ") })
     };
     let Some(function) = bus.find(bdf).context("cannot read /sys/bus/pci")? else {
-        bail!("{bdf}: no such PCI function; NVMe controllers: {}", there()?)
+        bail!("{bdf}: no such PCI function; NVMe controllers: {}", controllers_text()?)
     };
     ensure!(
         function.class == CLASS_NVME,
         "{bdf}: not an NVMe controller (class {:06x}h); NVMe controllers: {}",
         function.class,
-        there()?
+        controllers_text()?
     );
     Ok(function)
 }
@@ -172,34 +179,43 @@ fn user(name: &str) -> Result<(String, u32)> {
     ))
 }
 
-/// Binds a drive to vfio-pci, or restores its driver.
-fn give(bus: &SysfsPci, function: &Function, driver: Option<&str>) -> Result<()> {
+/// Binds a drive to vfio-pci, and then calls `give_file`. If either fails, restores the drive's old
+/// driver and returns the error.
+fn bind_to_vfio(
+    bus: &SysfsPci,
+    function: &Function,
+    old_driver: Option<&str>,
+    give_file: impl FnOnce() -> Result<()>,
+) -> Result<()> {
     let bdf = function.bdf;
     let held = hold_namespaces(function)?;
     function.set_override(Some(VFIO_PCI)).with_context(|| refused(bdf))?;
-    let given = (|| {
-        if driver.is_some() {
+    let bound = (|| {
+        if old_driver.is_some() {
             function.unbind()?;
         }
         bus.probe(bdf)
     })();
-    // Held open until here: between checking and unbinding a file system could be mounted.
+    // Held open until here: otherwise a file system could be mounted between check and unbinding.
     drop(held);
-    if function.driver().as_deref() == Some(VFIO_PCI) {
-        return Ok(());
-    }
-    let why =
-        given.err().unwrap_or_else(|| io::Error::other("vfio-pci does not claim it; see dmesg"));
-    // Restore the old driver.
-    _ = function.set_override(None);
-    if function.driver().is_none() {
-        _ = bus.probe(bdf);
-    }
-    Err(why).with_context(|| {
-        format!(
-            "{bdf}: cannot bind it to vfio-pci; it is bound to {} again",
-            function.driver().as_deref().unwrap_or("no driver")
-        )
+    let result = match bound {
+        // `probe` may fail for another reason although vfio-pci has claimed the drive.
+        _ if function.driver().as_deref() == Some(VFIO_PCI) => give_file(),
+        Err(error) => Err(error.into()),
+        Ok(()) => Err(anyhow!("vfio-pci does not claim it; see dmesg")),
+    };
+    result.map_err(|error| {
+        // Errors are ignored here: the text says which driver the drive has in the end.
+        _ = function.set_override(None);
+        if function.driver().as_deref() == Some(VFIO_PCI) {
+            _ = function.unbind();
+        }
+        if function.driver().is_none() && old_driver.is_some() {
+            _ = bus.probe(bdf);
+        }
+        let driver = function.driver();
+        let driver = driver.as_deref().unwrap_or("no driver");
+        error.context(format!("{bdf}: not bound to vfio-pci; it is bound to {driver} again"))
     })
 }
 
@@ -207,11 +223,12 @@ fn refused(bdf: Bdf) -> String {
     format!("{bdf}: cannot change its driver; this needs root")
 }
 
-/// Opens all namespaces of a controller of the kernel's driver with O_EXCL (open(2)). This fails if
-/// a namespace or a partition is mounted or used as swap or volume, and keeps it from being used.
+/// Opens with O_EXCL (open(2)) all namespaces of a controller that is bound to the kernel's driver.
+/// This fails if one of them, or a partition of it, is mounted, or used as swap or by LVM, MD or DM.
+/// While they are open, they cannot be used so.
 fn hold_namespaces(function: &Function) -> Result<Vec<File>> {
     let disks = disks(function.path(), Path::new("/sys/class/nvme-subsystem"))
-        .context("cannot read its namespaces in /sys")?;
+        .with_context(|| format!("{}: cannot read its namespaces in /sys", function.bdf))?;
     let hold = |name: &String| {
         let path = PathBuf::from("/dev").join(name);
         match OpenOptions::new().read(true).custom_flags(OFlags::EXCL.bits() as i32).open(&path) {
@@ -246,8 +263,8 @@ fn disks(function: &Path, subsystems: &Path) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The namespace that an entry of a controller's directory in /sys stands for: `nvme0n2` for
-/// `nvme0n2`, and for `nvme0c1n2`, which is a path to it. `None` for other entries.
+/// The namespace that an entry of a controller's directory in /sys stands for. The entries `nvme0n2`,
+/// and `nvme0c1n2` (a path to it), both give `nvme0n2`. `None` for other entries.
 pub fn namespace_of(entry: &str) -> Option<String> {
     let (first, namespace) = entry.strip_prefix("nvme")?.rsplit_once('n')?;
     let name = format!(

@@ -42,3 +42,25 @@ fn with_multipath_they_are_the_subsystems() {
 fn other_driver_has_no_namespaces() {
     assert!(found(&made(&["function/net/eth0"])).is_empty());
 }
+
+#[test]
+fn failed_chown_releases_the_drive() {
+    let root = made(&["devices/0000:01:00.0", "drivers/vfio-pci"]);
+    let at = root.path().join("devices/0000:01:00.0");
+    fs::write(at.join("class"), "0x010802").unwrap();
+    // No kernel acts on the files, so the drive is on vfio-pci from the start.
+    std::os::unix::fs::symlink(root.path().join("drivers/vfio-pci"), at.join("driver")).unwrap();
+    let bus = SysfsPci::at(root.path());
+    let function = controller(&bus, "0000:01:00.0".parse().unwrap()).unwrap();
+    let text = |path: &str| fs::read_to_string(root.path().join(path)).ok();
+    let driver_override = || text("devices/0000:01:00.0/driver_override");
+
+    bind_to_vfio(&bus, &function, None, || Ok(())).unwrap();
+    assert_eq!(driver_override().as_deref(), Some("vfio-pci\n"));
+    assert_eq!(text("drivers/vfio-pci/unbind"), None);
+
+    let error = bind_to_vfio(&bus, &function, None, || bail!("cannot give it")).unwrap_err();
+    assert!(format!("{error:#}").contains("cannot give it"), "{error:#}");
+    assert_eq!(driver_override().as_deref(), Some("\n"));
+    assert_eq!(text("drivers/vfio-pci/unbind").as_deref(), Some("0000:01:00.0"));
+}

@@ -1,11 +1,12 @@
-//! `reap sim`: runs a scenario in virtual time, once per mode and seed, on all CPUs. The crate
-//! `sim` simulates; [`rows`] converts outcomes to the rows that `compare` prints too.
+//! `reap sim`: runs a scenario in virtual time, once per mode, spin setting and seed, on all CPUs.
+//! The crate `sim` simulates; [`convert`] makes the outcomes into rows of the table that `compare`
+//! prints too.
 //!
 //! ```text
-//! scenario (--costs, --replay) ─► modes × seeds ─► Scenario::run ─► rows ─► table, JSON, HTML
+//! scenario (--costs, --replay) ─► modes × seeds ─► Scenario::run_unless ─► rows ─► table, JSON, HTML
 //! ```
 
-mod rows;
+mod convert;
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -40,7 +41,7 @@ const DEPTH: u32 = 4096;
 /// Runs `reap sim`.
 ///
 /// # Errors
-/// An invalid scenario, price list or iolog; a file that cannot be written; or a run that breaks an
+/// Invalid scenario, costs or iolog; a file that cannot be written; or a run that breaks an
 /// invariant of the simulator.
 pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     let (json, html) = (args.json.as_deref(), args.html.as_deref());
@@ -53,20 +54,20 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     output::apart(read, &[("--json", json), ("--html", html)])?;
     let mut file = load(args.scenario.as_deref())?;
     if let Some(name) = &args.costs {
-        file.scenario.machine.costs = price_list(name)?;
+        file.scenario.machine.costs = costs_of(name)?;
     }
     if !args.replay.is_empty() {
         replay(&mut file, &args.replay)?;
     }
     file.warnings.iter().for_each(|warning| say(format_args!("warning: {warning}")));
-    file.scenario.ticks = rows::ticks(&file.scenario);
-    let modes = rows::contenders(&modes(args, &file)?, &file.spins);
+    file.scenario.ticks = convert::ticks(&file.scenario);
+    let contenders = convert::contenders(&modes(args, &file)?, &file.spins);
     let seeds = args.seeds.unwrap_or(file.seeds);
     let first = args.seed.unwrap_or(file.scenario.seed);
     let stop = stop::on_signal()?;
     let (json, html) = (OptionalOutput::open(json)?, OptionalOutput::open(html)?);
     let runs: Vec<Scenario> = (0..u64::from(seeds))
-        .flat_map(|n| modes.iter().map(move |contender| (contender, first.wrapping_add(n))))
+        .flat_map(|n| contenders.iter().map(move |contender| (contender, first.wrapping_add(n))))
         .map(|(contender, seed)| Scenario {
             mode: contender.mode,
             spin: contender.spin,
@@ -86,9 +87,11 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
         .map(outcome)
         .collect::<Result<_, SimError>>()
         .with_context(|| file.title.clone())?;
-    let rounds: Vec<&[Option<Outcome>]> =
-        outcomes.chunks(modes.len()).filter(|round| round.iter().all(Option::is_some)).collect();
-    // Only seeds that all modes have finished are compared.
+    // A round: the runs of all contenders with one seed. Only complete rounds are compared.
+    let rounds: Vec<&[Option<Outcome>]> = outcomes
+        .chunks(contenders.len())
+        .filter(|round| round.iter().all(Option::is_some))
+        .collect();
     if rounds.is_empty() {
         bail!("stopped before anything was simulated");
     }
@@ -99,11 +102,11 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
             rounds.len()
         ));
     }
-    let mut results = rows::results(&file, &modes, &rounds);
+    let mut results = convert::results(&file, &contenders, &rounds);
     results.extra.insert("complete".into(), complete.into());
-    let machine = &rows::machine(&file.scenario);
+    let machine = &convert::machine(&file.scenario);
     output::all([
-        output::print(&rows::show(&results, machine, width(), args.wide)),
+        output::print(&convert::show(&results, machine, width(), args.wide)),
         json.write(|| results.json_text()),
         html.write(|| report::page(&results, machine)),
     ])?;
@@ -185,19 +188,19 @@ fn modes(args: &SimArgs, file: &ScenarioFile) -> Result<Vec<Mode>> {
 ///
 /// # Errors
 /// A log that cannot be read, or that has no time stamps.
-fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
+fn replay(file: &mut ScenarioFile, iologs: &[PathBuf]) -> Result<()> {
     let Scenario { devices, jobs, limit, .. } = &mut file.scenario;
     jobs.clear();
     let (mut files, mut ios, mut end) = (Vec::new(), 0, Nanos::ZERO);
-    for path in lists {
+    for path in iologs {
         let name = path.display().to_string();
         let text = jobs::text(path).with_context(|| format!("iolog {name}"))?;
-        let list = read_iolog(&name, &text, false)
+        let iolog = read_iolog(&name, &text, false)
             .map_err(|why| anyhow!("{why} (`write_iolog` of fio or `reap run` writes one)"))?;
-        for (number, target) in (0..).zip(&list.files) {
+        for (number, target) in (0..).zip(&iolog.files) {
             let mut steps = Vec::new();
             let mut bytes = 0;
-            for step in &list.steps {
+            for step in &iolog.steps {
                 let IologStep::Io { op, file, offset, len, at: Some(at) } = *step else {
                     bail!(
                         "{name} is an iolog of version 2, which has no time stamps; fio 3.31 and later write version 3"
@@ -216,17 +219,17 @@ fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
             if steps.is_empty() {
                 continue;
             }
-            let at = files.iter().position(|known| known == target).unwrap_or_else(|| {
+            let index = files.iter().position(|known| known == target).unwrap_or_else(|| {
                 files.push(target.clone());
                 files.len() - 1
             });
             // With fewer devices than files, files share devices.
-            let at = at % devices.len();
+            let device = index % devices.len();
             // The device must be large enough for the highest offset in the log.
-            devices[at].bytes = devices[at].bytes.max(bytes);
+            devices[device].bytes = devices[device].bytes.max(bytes);
             ios += steps.len();
             let depth = steps.len().min(DEPTH as usize) as u32;
-            let filenames = vec![devices[at].name.clone()];
+            let filenames = vec![devices[device].name.clone()];
             let mut job = Job {
                 name: target.clone(),
                 filenames,
@@ -241,21 +244,21 @@ fn replay(file: &mut ScenarioFile, lists: &[PathBuf]) -> Result<()> {
     }
     // The scenario's time limit may be shorter than the log; the factor 2 allows for a slow device.
     *limit = (*limit).max(Nanos(end.0.saturating_mul(2)));
-    let names: Vec<String> = lists.iter().map(|path| path.display().to_string()).collect();
+    let names: Vec<String> = iologs.iter().map(|path| path.display().to_string()).collect();
     file.title =
         format!("{ios} I/Os of {} in {} threads, on: {}", names.join(", "), jobs.len(), file.title);
     Ok(())
 }
 
 /// Costs by name, or from a .toml file of `reap calibrate`.
-fn price_list(name: &str) -> Result<Costs> {
+fn costs_of(name: &str) -> Result<Costs> {
     if name.ends_with(".toml") {
         return calibrate::price_list(Path::new(name));
     }
     let known: Vec<&str> = file::COSTS.iter().map(|(name, _)| *name).collect();
     let unknown = || {
         anyhow!(
-            "unknown price list '{name}'; use {}, or a .toml file of `reap calibrate`",
+            "unknown costs '{name}'; use {}, or a .toml file of `reap calibrate`",
             known.join(", ")
         )
     };

@@ -25,8 +25,9 @@ const MAX_QUEUES: usize = 256;
 const MAX_TAGS: u64 = 4095;
 /// Maximum bytes that are filled over all devices, which takes a few seconds.
 const MAX_FILLED: u64 = 4 << 30;
-/// Of a region larger than the limit only the start is filled: the limit divided by this.
-const PART_FILLED: u64 = 4;
+/// Of a region larger than the limit only the start is filled, up to the limit divided by this, so
+/// that starting stays fast.
+const LARGE_REGION_DIVISOR: u64 = 4;
 
 /// Bytes of each write that fills a device.
 const FILL_BLOCK: u64 = 256 << 10;
@@ -73,6 +74,7 @@ impl<'a> Rig<'a> {
     /// # Errors
     /// A device cannot be opened, or the jobs need more of it than it has.
     pub fn open(jobs: &[Job], plan: &Plan, setup: Setup<'a>, machine: &Machine) -> Result<Rig<'a>> {
+        // Of all devices before the first is opened, as their buffers share the memory.
         let needs: Vec<Requirements> =
             (0..setup.devices.len()).map(|target| need(jobs, plan, target)).collect();
         let buffers: u64 = needs.iter().map(|need| need.buffer_bytes).fold(0, u64::saturating_add);
@@ -83,7 +85,6 @@ impl<'a> Rig<'a> {
                 buffers >> 20
             );
         }
-        // All requirements are known before the first device is opened.
         let open = |(TargetDevice { uri, .. }, need): (&TargetDevice, Requirements)| {
             if need.threads > MAX_QUEUES {
                 bail!(
@@ -95,8 +96,9 @@ impl<'a> Rig<'a> {
             // memory.
             let hardware_queues =
                 setup.queues.map_or(need.threads, usize::from).clamp(1, need.threads);
-            // Each mode of the kernel needs rings of its own, which are created when a thread takes
-            // such a queue.
+            // Each mode that the kernel carries out (`Mode::KERNELS`) needs io_urings of its own:
+            // one more software queue per thread, whose rings are created only when the thread
+            // takes that queue.
             let kinds = if uri.parse::<KernelUri>().is_ok() { 1 + Mode::KERNELS.len() } else { 1 };
             let options = OpenOptions::new()
                 .software_queues(kinds * need.threads)
@@ -172,7 +174,8 @@ impl<'a> Rig<'a> {
     }
 
     /// Returns a function that creates the worker of `thread`. The function has to run on that
-    /// thread, which will own the queues.
+    /// thread, which will own the queues. `host_work`: CPU time that the worker spends per
+    /// completion, in place of an application.
     pub fn worker(
         &self,
         jobs: &[Job],
@@ -205,6 +208,7 @@ impl<'a> Rig<'a> {
             if device.embedded().is_none() {
                 continue;
             }
+            // Of a multipath device, the embedded controller of its first path.
             let uri = DeviceUri::behind(&device.description().uri)?;
             let regions = readers
                 .iter()
@@ -212,9 +216,9 @@ impl<'a> Rig<'a> {
             let read = regions.filter(|(used, _)| **used == target).map(|(_, region)| region);
             // The smallest region that contains the regions of all readers.
             let read = read.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
-            // Small regions are filled whole, large ones only in part, so that starting stays fast.
             if let Some(region) = read.filter(|_| needs_fill(&uri)) {
-                let max = if region.end - region.start <= max { max } else { max / PART_FILLED };
+                let whole = region.end - region.start <= max;
+                let max = if whole { max } else { max / LARGE_REGION_DIVISOR };
                 let filled = fill(device, region, max, stop)?;
                 all.wanted += filled.wanted;
                 all.written += filled.written;

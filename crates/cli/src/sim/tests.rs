@@ -23,8 +23,8 @@ fn outcomes(file: &ScenarioFile, modes: &[Mode]) -> Vec<Option<Outcome>> {
 }
 
 /// Their rows.
-fn named(file: &ScenarioFile, modes: &[Mode]) -> Vec<rows::Contender> {
-    rows::contenders(modes, &file.spins)
+fn named(file: &ScenarioFile, modes: &[Mode]) -> Vec<convert::Contender> {
+    convert::contenders(modes, &file.spins)
 }
 
 /// A mode that spins has a row for each way of spinning that a scenario names; the others have one.
@@ -35,13 +35,13 @@ fn spin_settings_are_separate_rows() {
     let contenders = named(&file, &[Mode::INTERRUPT, Mode::POLL]);
     let labels: Vec<&str> = contenders.iter().map(|contender| contender.label.as_str()).collect();
     assert_eq!(labels, ["interrupt", "poll", "poll (yields)"]);
-    let run = |contender: &rows::Contender| {
+    let run = |contender: &convert::Contender| {
         let scenario =
             Scenario { mode: contender.mode, spin: contender.spin, ..file.scenario.clone() };
         Some(scenario.run().unwrap())
     };
     let outcomes: Vec<Option<Outcome>> = contenders.iter().map(run).collect();
-    let results = rows::results(&file, &contenders, &[&outcomes]);
+    let results = convert::results(&file, &contenders, &[&outcomes]);
     let [_, spins, yields] = &results.rows[..] else { panic!("{:?}", results.rows.len()) };
     assert_eq!((spins.mode.as_str(), yields.mode.as_str()), ("poll", "poll (yields)"));
     // It is behind the hog with each look, the other one has its slices.
@@ -69,7 +69,7 @@ fn rows_account_for_cpu_time() {
     let modes = [Mode::INTERRUPT, Mode::POLL];
     let rounds = [outcomes(&file, &modes), outcomes(&file, &modes)];
     let results =
-        rows::results(&file, &named(&file, &modes), &rounds.each_ref().map(Vec::as_slice));
+        convert::results(&file, &named(&file, &modes), &rounds.each_ref().map(Vec::as_slice));
     let [interrupt, poll] = &results.rows[..] else { panic!("{:?}", results.rows.len()) };
     for row in [interrupt, poll] {
         let split = row.extra["cpu_pct"].as_object().unwrap();
@@ -82,7 +82,7 @@ fn rows_account_for_cpu_time() {
             && poll.extra["interrupts_per_s"].as_f64().unwrap() == 0.0
     );
     assert!(results.against_first(&poll.scene, "poll", crate::rows::CPU).is_some());
-    let show = |wide| rows::show(&results, &rows::machine(&file.scenario), 80, wide);
+    let show = |wide| convert::show(&results, &convert::machine(&file.scenario), 80, wide);
     let (text, wide) = (show(false), show(true));
     assert!(text.contains("1 CPU;") && text.contains("In this scenario: "), "{text}");
     assert!(text.lines().all(|line| line.trim_end().chars().count() <= 80), "{text}");
@@ -101,7 +101,7 @@ fn no_wakeups_no_completions_per_wakeup() {
     let file = load(None).unwrap();
     let [woken, awake] = [Mode::INTERRUPT, Mode::POLL].map(|mode| outcomes(&file, &[mode]));
     let per_wakeup = |rounds: &[&[Option<Outcome>]]| {
-        rows::results(&file, &named(&file, &[Mode::ADAPTIVE]), rounds).rows[0].per_wakeup
+        convert::results(&file, &named(&file, &[Mode::ADAPTIVE]), rounds).rows[0].per_wakeup
     };
     let alone = per_wakeup(&[&woken]);
     assert!(alone > 0.0);
@@ -120,7 +120,7 @@ fn starved_thread_is_noted() {
         );
         let file = ::sim::file::read("four.toml", &text, &workload::fio::Nothing).unwrap();
         let modes = [Mode::INTERRUPT, Mode::THREADED];
-        let results = rows::results(&file, &named(&file, &modes), &[&outcomes(&file, &modes)]);
+        let results = convert::results(&file, &named(&file, &modes), &[&outcomes(&file, &modes)]);
         let told = results
             .notes
             .into_iter()
@@ -144,9 +144,9 @@ fn steps_have_a_time_line() {
         phase = [{ from = "0ms", iops = 20000 }, { from = "10ms", iops = 300000 }]
     "#;
     let mut file = file::read("steps", text, &jobs::Disk).unwrap();
-    file.scenario.ticks = rows::ticks(&file.scenario);
+    file.scenario.ticks = convert::ticks(&file.scenario);
     let modes = [Mode::ADAPTIVE, Mode::POLL];
-    let results = rows::results(&file, &named(&file, &modes), &[&outcomes(&file, &modes)]);
+    let results = convert::results(&file, &named(&file, &modes), &[&outcomes(&file, &modes)]);
     let [adaptive, poll] = &results.timelines[..] else { panic!("{:?}", results.timelines) };
     let ticks = |line: &serde_json::Value| line["ticks"].as_array().unwrap().clone();
     assert_eq!(
@@ -167,7 +167,7 @@ fn steps_have_a_time_line() {
     );
     assert_eq!(mean(poll, "naps") + mean(poll, "sleeps"), 0.0);
     // A load without steps has none.
-    assert_eq!(rows::ticks(&load(None).unwrap().scenario), None);
+    assert_eq!(convert::ticks(&load(None).unwrap().scenario), None);
 }
 
 #[test]

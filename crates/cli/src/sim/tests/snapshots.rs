@@ -19,8 +19,11 @@ fn shipped(name: &str, ramp: Nanos, runtime: Nanos) -> ScenarioFile {
 /// What `reap sim` prints and writes of it.
 fn printed(file: &ScenarioFile, modes: &[Mode]) -> (String, String) {
     let outcomes = outcomes(file, modes);
-    let results = rows::results(file, &named(file, modes), &[&outcomes]);
-    (rows::show(&results, &rows::machine(&file.scenario), 120, true), results.json_text().unwrap())
+    let results = convert::results(file, &named(file, modes), &[&outcomes]);
+    (
+        convert::show(&results, &convert::machine(&file.scenario), 120, true),
+        results.json_text().unwrap(),
+    )
 }
 
 fn table_of(file: &ScenarioFile) -> String {

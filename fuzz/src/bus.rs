@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use emu::{BusError, Config, Controller, Message, NamespaceConfig, Port, Step};
+use emu::{BusError, Config, Controller, NamespaceConfig, Port, SendResult, Step};
 use nvme::admin::{CreateCq, CreateSq};
 use nvme::prp::Dptr;
 use nvme::regs::{self, Aqa, Cc};
@@ -188,8 +188,8 @@ impl Port for Bus {
         self
     }
 
-    fn message(&self, _: Vector) -> Message {
-        Message::Sent
+    fn send_message(&self, _: Vector) -> SendResult {
+        SendResult::Sent
     }
 
     fn is_masked(&self, _: Vector) -> bool {

@@ -240,27 +240,27 @@ impl Medium {
 
     /// Injects a fault into the medium inside `BadBlocks`, if there is one. `block`: logical block
     /// size in bytes.
-    pub(crate) fn expect(&mut self, fault: MediaFault, block: u64) -> Result<(), MediaError> {
+    pub(crate) fn inject_fault(&mut self, fault: MediaFault, block: u64) -> Result<(), MediaError> {
         match self {
             Medium::Shared(shared) => {
-                return lock(shared).expect(fault, block);
+                return lock(shared).inject_fault(fault, block);
             }
-            Medium::BadBlocks(bad_blocks) => return bad_blocks.inner.expect(fault, block),
+            Medium::BadBlocks(bad_blocks) => return bad_blocks.inner.inject_fault(fault, block),
             Medium::Faulty(_) => {}
             Medium::Mem(_) | Medium::Other(_) => {
                 *self = Medium::Faulty(Box::new(Faulty::new(self.take())))
             }
         }
-        if let Medium::Faulty(faulty) = self { faulty.expect(fault, block) } else { Ok(()) }
+        if let Medium::Faulty(faulty) = self { faulty.inject_fault(fault, block) } else { Ok(()) }
     }
 
     /// The injected faults that are still in effect.
     #[cfg(feature = "serve")]
-    pub(crate) fn expected(&self) -> Vec<MediaFault> {
+    pub(crate) fn active_faults(&self) -> Vec<MediaFault> {
         match self {
-            Medium::Shared(shared) => lock(shared).expected(),
-            Medium::BadBlocks(bad_blocks) => bad_blocks.inner.expected(),
-            Medium::Faulty(faulty) => faulty.expected(),
+            Medium::Shared(shared) => lock(shared).active_faults(),
+            Medium::BadBlocks(bad_blocks) => bad_blocks.inner.active_faults(),
+            Medium::Faulty(faulty) => faulty.active_faults(),
             Medium::Mem(_) | Medium::Other(_) => Vec::new(),
         }
     }

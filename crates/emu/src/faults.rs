@@ -11,7 +11,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
-use crate::{Message, Port};
+use crate::{Port, SendResult};
 
 /// A fault that happens once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -263,7 +263,7 @@ impl FaultInjector {
         for (_, vector) in
             state.messages.extract_if(.., |&mut (at, vector)| at <= now && !port.is_masked(vector))
         {
-            port.message(vector);
+            port.send_message(vector);
         }
     }
 
@@ -312,27 +312,27 @@ impl FaultInjector {
 
     /// Sends a message, or that of a Pending bit, as modified by a fault.
     #[cold]
-    pub(crate) fn message(&self, vector: Vector, port: &impl Port, pending: bool) -> Message {
-        let send = || if pending { port.send_pending(vector) } else { port.message(vector) };
+    pub(crate) fn message(&self, vector: Vector, port: &impl Port, pending: bool) -> SendResult {
+        let send = || if pending { port.send_pending(vector) } else { port.send_message(vector) };
         let mut state = self.state();
         let message = match state.draw(Occasion::Message, QueueId(vector.0), None) {
-            Some(Fault::LoseMessage) => Message::Lost,
+            Some(Fault::LoseMessage) => SendResult::Lost,
             Some(Fault::DelayMessage(by)) => {
                 let at = state.now + by;
                 // A delayed message is reported as lost: the caller must neither count it as sent
                 // nor set a Pending bit.
                 state.messages.push((at, vector));
-                Message::Lost
+                SendResult::Lost
             }
             Some(Fault::DoubleMessage) => {
                 let first = send();
-                port.message(vector);
+                port.send_message(vector);
                 first
             }
             _ => send(),
         };
         // As after a message that was sent: it must not be sent a second time on unmasking.
-        if pending && message == Message::Lost {
+        if pending && message == SendResult::Lost {
             port.clear_pending(vector);
         }
         message

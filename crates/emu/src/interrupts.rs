@@ -13,7 +13,7 @@ use nvme::features::{InterruptCoalescing, VectorConfig};
 use units::Nanos;
 
 use crate::schedule::Bucket;
-use crate::{Config, FaultInjector, Hidden, Message, PendingBit, Port};
+use crate::{Config, FaultInjector, Hidden, PendingBit, Port, SendResult};
 
 /// Depth of the message bucket of [`Hidden::messages_per_s`].
 const MESSAGE_BURST: u32 = 4;
@@ -184,7 +184,7 @@ impl Interrupts {
                 self.hold(now, vector, port);
             } else {
                 self.attempted += 1;
-                let message = port.message(vector);
+                let message = port.send_message(vector);
                 self.note(vector, message, port);
             }
         }
@@ -195,7 +195,7 @@ impl Interrupts {
     pub(crate) fn message(&mut self, vector: Vector, port: &impl Port) {
         self.attempted += 1;
         let message = match &self.faults {
-            None => port.message(vector),
+            None => port.send_message(vector),
             Some(faults) => faults.message(vector, port, false),
         };
         self.note(vector, message, port);
@@ -203,13 +203,13 @@ impl Interrupts {
 
     /// Handles the result of sending a message.
     #[inline]
-    fn note(&mut self, vector: Vector, message: Message, port: &impl Port) {
+    fn note(&mut self, vector: Vector, message: SendResult, port: &impl Port) {
         match message {
-            Message::Sent => self.sent += 1,
-            Message::Masked if self.keeps == PendingBit::Absent => port.clear_pending(vector),
-            Message::Masked => self.set_pending(vector),
+            SendResult::Sent => self.sent += 1,
+            SendResult::Masked if self.keeps == PendingBit::Absent => port.clear_pending(vector),
+            SendResult::Masked => self.set_pending(vector),
             // Fault injection has dropped the message, or sends it later.
-            Message::Lost => {}
+            SendResult::Lost => {}
         }
     }
 

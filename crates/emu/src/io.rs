@@ -161,10 +161,10 @@ impl Store {
     }
 
     /// Injects a fault into a namespace's medium.
-    pub(crate) fn expect(&mut self, nsid: Nsid, fault: MediaFault) {
+    pub(crate) fn inject_fault(&mut self, nsid: Nsid, fault: MediaFault) {
         let done = self
             .get_mut(nsid)
-            .map(|namespace| namespace.medium.expect(fault, 1 << namespace.block_shift));
+            .map(|namespace| namespace.medium.inject_fault(fault, 1 << namespace.block_shift));
         if let None | Some(Err(_)) = done {
             tracing::warn!(%nsid, ?fault, "no such namespace, or no such block");
         }

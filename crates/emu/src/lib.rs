@@ -48,7 +48,7 @@ pub use controller::{Controller, Counters, Step};
 pub use faults::{Fault, FaultInjector, FaultPlan, Injected};
 pub use media::{Budget, Media, MediaError, MediaFault, MediaOperation, Mem, write_zeroes};
 pub use nvme::BusError;
-pub use port::{Message, Port, ShadowBuffers};
+pub use port::{Port, SendResult, ShadowBuffers};
 pub use profile::{Hidden, Profile, Service, UnknownProfile};
 pub use subsystem::{
     Ana, Change, ControlCommand, Loss, NoSuchPath, PathControl, Script, ScriptError, Subsystem,

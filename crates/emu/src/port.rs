@@ -5,17 +5,18 @@ use units::Nanos;
 
 /// Result of sending an interrupt message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message {
+pub enum SendResult {
     /// The message was sent.
     Sent,
-    /// The vector is masked: the controller sets its Pending bit.
+    /// The vector is masked, and nothing was sent: the caller sets the vector's Pending bit.
     Masked,
     /// Fault injection has dropped or delayed the message.
     Lost,
 }
 
-/// Memory buffers to which the host writes doorbells instead of to the registers (Base 5.2.5,
-/// Doorbell Buffer Config). Both have the layout of the doorbell registers, limited to one page.
+/// The two buffers of Doorbell Buffer Config (Base 5.2.5): the host writes doorbell values to one
+/// instead of to the registers, and the controller writes EventIdx values to the other. Both buffers
+/// have the layout of the doorbell registers, limited to one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowBuffers {
     /// Bus address of the doorbell values.
@@ -52,13 +53,13 @@ pub trait Port {
     fn registers(&self) -> &impl Registers;
     /// Sends the message of a vector unless it is masked: fence(SeqCst), read the mask, signal. All
     /// entries that the message announces must have been stored before.
-    fn message(&self, vector: Vector) -> Message;
-    /// Whether a vector with a Pending bit is masked.
+    fn send_message(&self, vector: Vector) -> SendResult;
+    /// Whether a vector is masked. Called only while its Pending bit is set.
     fn is_masked(&self, vector: Vector) -> bool;
-    /// Sends the message of a vector whose Pending bit is set, as [`Port::message`] does, and
+    /// Sends the message of a vector whose Pending bit is set, as [`Port::send_message`] does, and
     /// clears the bit.
-    fn send_pending(&self, vector: Vector) -> Message {
-        self.message(vector)
+    fn send_pending(&self, vector: Vector) -> SendResult {
+        self.send_message(vector)
     }
     /// Clears a vector's Pending bit without a message.
     fn clear_pending(&self, _vector: Vector) {}
@@ -75,8 +76,8 @@ pub trait Port {
     }
     /// Before the controller sleeps: sets EventIdx of a shadow doorbell to its last value, so that
     /// the host rings the register at the next change. Returns whether the doorbell has moved
-    /// already, in which case the host may not ring. Registers notify at every write and need no
-    /// arming.
+    /// already, in which case the host might not ring, and the controller must read the doorbell again.
+    /// Registers notify at every write and need no arming.
     fn arm_doorbell(&self, _queue: QueueId, _completion: bool) -> bool {
         false
     }

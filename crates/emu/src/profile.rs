@@ -348,7 +348,7 @@ pub struct UnknownProfile(pub String);
 
 /// The known name that is closest to a misspelt one.
 fn suggestion(given: &str) -> String {
-    let near = units::nearest(given, Profile::NAMES);
+    let near = units::nearest_name(given, Profile::NAMES);
     near.map_or(String::new(), |near| format!("did you mean `{near}`? "))
 }
 

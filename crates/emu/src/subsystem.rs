@@ -29,7 +29,7 @@ pub enum SubsystemError {
     )]
     Nqn(String),
     /// The namespace identifier is in use or invalid.
-    #[error("namespace identifier {0} is in use, 0, or above {max}; choose one that the subsystem does not use", max = Subsystem::MAX_NAMESPACES)]
+    #[error("namespace identifier {0} is in use, 0, or above {max}; choose one that the subsystem does not use", max = Subsystem::MAX_NSID)]
     Nsid(Nsid),
     /// The controller identifier is in use.
     #[error(
@@ -50,8 +50,8 @@ pub struct Subsystem {
 }
 
 impl Subsystem {
-    /// The highest NSID.
-    pub const MAX_NAMESPACES: u32 = NamespaceConfig::MAX_NSID;
+    /// The highest namespace identifier.
+    pub const MAX_NSID: u32 = NamespaceConfig::MAX_NSID;
 
     /// A subsystem without controllers and namespaces.
     pub fn new(nqn: impl Into<String>) -> Result<Subsystem, SubsystemError> {
@@ -99,7 +99,8 @@ impl Subsystem {
         if id >= 0xfff0 || self.controllers.contains(&id) {
             return Err(SubsystemError::ControllerId(id));
         }
-        // Every controller gets a handle on the same medium; size and ANA group are its own.
+        // All controllers share the medium. Each has its own copy of the size and of the ANA group,
+        // so that a fault can change these on one path only.
         let mut namespaces: Vec<_> = self.shared.iter_mut().map(NamespaceConfig::share).collect();
         for mut namespace in private {
             self.admit(&mut namespace)?;
@@ -132,22 +133,27 @@ impl Subsystem {
     /// # Errors
     /// There is no such block.
     #[cfg(feature = "serve")]
-    pub(crate) fn expect(
+    pub(crate) fn inject_fault(
         &mut self,
         nsid: Nsid,
         fault: crate::MediaFault,
     ) -> Result<(), crate::MediaError> {
         let namespace = self.shared.iter_mut().find(|namespace| namespace.nsid == Some(nsid));
-        namespace
-            .map_or(Ok(()), |namespace| namespace.medium.expect(fault, 1 << namespace.block_shift))
+        namespace.map_or(Ok(()), |namespace| {
+            namespace.medium.inject_fault(fault, 1 << namespace.block_shift)
+        })
     }
 
-    /// The faults of shared media that last.
+    /// The injected faults of shared media that are still in effect.
     #[cfg(feature = "serve")]
-    pub(crate) fn expected(&self) -> impl Iterator<Item = Change> {
+    pub(crate) fn active_faults(&self) -> impl Iterator<Item = Change> {
         self.shared.iter().flat_map(|namespace| {
             let nsid = namespace.nsid.unwrap_or(Nsid(0));
-            namespace.medium.expected().into_iter().map(move |fault| Change::Media { nsid, fault })
+            namespace
+                .medium
+                .active_faults()
+                .into_iter()
+                .map(move |fault| Change::Media { nsid, fault })
         })
     }
 
@@ -169,7 +175,7 @@ impl Subsystem {
     fn admit(&mut self, namespace: &mut NamespaceConfig) -> Result<Nsid, SubsystemError> {
         let next = Nsid(self.nsids.last().map_or(1, |last| last.0 + 1));
         let nsid = *namespace.nsid.get_or_insert(next);
-        if !(1..=Subsystem::MAX_NAMESPACES).contains(&nsid.0) || !self.nsids.insert(nsid) {
+        if !(1..=Subsystem::MAX_NSID).contains(&nsid.0) || !self.nsids.insert(nsid) {
             return Err(SubsystemError::Nsid(nsid));
         }
         Ok(nsid)

@@ -7,7 +7,7 @@ mod memory;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use emu::{BusError, Message, Port};
+use emu::{BusError, Port, SendResult};
 use nvme::{Doorbells, QueueId, Registers, Sqe, Vector, regs};
 use units::Nanos;
 
@@ -280,16 +280,16 @@ impl Port for SimPort {
         &*self.bar
     }
 
-    fn message(&self, vector: Vector) -> Message {
-        let Some(state) = self.vectors.state(vector) else { return Message::Lost };
+    fn send_message(&self, vector: Vector) -> SendResult {
+        let Some(state) = self.vectors.state(vector) else { return SendResult::Lost };
         if state.armed.get() {
             state.messages.set(state.messages.get() + 1);
             self.vectors.raised.borrow_mut().push(vector);
-            return Message::Sent;
+            return SendResult::Sent;
         }
         state.suppressed.set(state.suppressed.get() + 1);
         state.pending.set(true);
-        Message::Masked
+        SendResult::Masked
     }
 
     /// Whether the Pending bit is set and the unmasking write has not reached the controller yet.
@@ -298,13 +298,13 @@ impl Port for SimPort {
     }
 
     /// Sends the message that the Pending bit stands for. It no longer counts as suppressed.
-    fn send_pending(&self, vector: Vector) -> Message {
-        let Some(state) = self.vectors.state(vector) else { return Message::Lost };
+    fn send_pending(&self, vector: Vector) -> SendResult {
+        let Some(state) = self.vectors.state(vector) else { return SendResult::Lost };
         self.clear_pending(vector);
         state.suppressed.set(state.suppressed.get() - 1);
         state.messages.set(state.messages.get() + 1);
         self.vectors.raised.borrow_mut().push(vector);
-        Message::Sent
+        SendResult::Sent
     }
 
     fn clear_pending(&self, vector: Vector) {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use driver::{Access, AccessPoll, Answer, Properties, Property, Ticket};
-use emu::{BusError, Message, Port};
+use emu::{BusError, Port, SendResult};
 use nvme::{CqSlots, Cqe, Doorbells, Registers, Status, Vector};
 
 use crate::bus::{Bus, Ring};
@@ -128,8 +128,8 @@ impl Port for Twisted {
         &self.bus
     }
 
-    fn message(&self, _: Vector) -> Message {
-        Message::Sent
+    fn send_message(&self, _: Vector) -> SendResult {
+        SendResult::Sent
     }
 
     fn is_masked(&self, _: Vector) -> bool {

@@ -118,7 +118,7 @@ impl<P: Port> Controller<P> {
                 }
             }
             Change::Wire(_) => tracing::warn!("a controller has no connections of its own"),
-            Change::Media { nsid, fault } => self.store.expect(nsid, fault),
+            Change::Media { nsid, fault } => self.store.inject_fault(nsid, fault),
             Change::PowerLost => {
                 self.store.lose_power();
                 self.lose_path(Loss::Gone);

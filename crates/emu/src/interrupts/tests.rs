@@ -211,7 +211,7 @@ fn trusting_each_message_is_caught() {
 fn late_message_waits_for_unmask() {
     let plan = FaultPlan::new().at(0, Fault::DelayMessage(Nanos::from_micros(10)));
     let (faults, port) = (FaultInjector::new(plan), TestPort::new(1 << 20));
-    assert_eq!(faults.message(Vector(1), &port, false), Message::Lost, "it is on its way");
+    assert_eq!(faults.message(Vector(1), &port, false), SendResult::Lost, "it is on its way");
     port.masked.set(true);
     for us in [5, 10, 20] {
         faults.advance(Nanos::from_micros(us), &port);

@@ -46,7 +46,7 @@ impl<M: Media> Faulty<M> {
 
     /// Injects a fault, which happens once or lasts from now on. `block`: logical block size in
     /// bytes.
-    pub(crate) fn expect(&mut self, fault: MediaFault, block: u64) -> Result<(), MediaError> {
+    pub(crate) fn inject_fault(&mut self, fault: MediaFault, block: u64) -> Result<(), MediaError> {
         match fault {
             MediaFault::Rot(lba) => {
                 let (at, mut byte) = (lba.saturating_mul(block), [0]);
@@ -65,7 +65,7 @@ impl<M: Media> Faulty<M> {
 
     /// The injected faults that are still in effect.
     #[cfg(feature = "serve")]
-    pub(crate) fn expected(&self) -> Vec<MediaFault> {
+    pub(crate) fn active_faults(&self) -> Vec<MediaFault> {
         let faults = [
             (self.misdirected > 0, MediaFault::Misdirected(self.misdirected)),
             (self.phantom > 0, MediaFault::Phantom(self.phantom)),
@@ -194,29 +194,29 @@ mod tests {
     #[test]
     fn writes_go_astray_or_nowhere() {
         let mut medium = medium();
-        medium.expect(MediaFault::Misdirected(1), 512).unwrap();
+        medium.inject_fault(MediaFault::Misdirected(1), 512).unwrap();
         medium.write_at(512, &[7; 512], false).unwrap();
         assert_eq!((read(&mut medium, 512), read(&mut medium, 1024)), (0, 7));
-        medium.expect(MediaFault::Misdirected(1), 512).unwrap();
+        medium.inject_fault(MediaFault::Misdirected(1), 512).unwrap();
         medium.write_at(65_024, &[8; 512], false).unwrap();
         assert_eq!((read(&mut medium, 65_024), read(&mut medium, 64_512)), (0, 8));
-        medium.expect(MediaFault::Phantom(1), 512).unwrap();
+        medium.inject_fault(MediaFault::Phantom(1), 512).unwrap();
         medium.write_at(0, &[9; 512], true).unwrap();
         assert_eq!(read(&mut medium, 0), 0);
         medium.write_at(0, &[9; 512], true).unwrap();
         assert_eq!(read(&mut medium, 0), 9);
-        medium.expect(MediaFault::Rot(0), 512).unwrap();
+        medium.inject_fault(MediaFault::Rot(0), 512).unwrap();
         assert_eq!(read(&mut medium, 0), 9 ^ 0x10);
-        assert!(medium.expect(MediaFault::Rot(u64::MAX), 512).is_err());
+        assert!(medium.inject_fault(MediaFault::Rot(u64::MAX), 512).is_err());
     }
 
     #[test]
     fn unreadable_blocks_hide_no_fault() {
         let mut medium = crate::config::Medium::Mem(Mem::new(65_536, Budget::new(1 << 20)));
-        medium.expect(MediaFault::Cache, 512).unwrap();
+        medium.inject_fault(MediaFault::Cache, 512).unwrap();
         medium.write_at(0, &[1; 512], false).unwrap();
         medium.mark_uncorrectable(4096, 512);
-        medium.expect(MediaFault::LyingFlush, 512).unwrap();
+        medium.inject_fault(MediaFault::LyingFlush, 512).unwrap();
         medium.flush().unwrap();
         medium.lose_power().unwrap();
         let mut byte = [7];
@@ -229,7 +229,7 @@ mod tests {
     fn cache_is_lost_with_power() {
         let mut medium = medium();
         medium.write_at(0, &[1; 8192], false).unwrap();
-        medium.expect(MediaFault::Cache, 512).unwrap();
+        medium.inject_fault(MediaFault::Cache, 512).unwrap();
         assert!(medium.is_volatile());
         medium.write_at(512, &[2; 512], false).unwrap();
         medium.write_at(1024, &[3; 512], true).unwrap();
@@ -240,7 +240,7 @@ mod tests {
         medium.flush().unwrap();
         medium.lose_power().unwrap();
         assert_eq!(read(&mut medium, 512), 4);
-        medium.expect(MediaFault::LyingFlush, 512).unwrap();
+        medium.inject_fault(MediaFault::LyingFlush, 512).unwrap();
         medium.write_at(512, &[5; 512], false).unwrap();
         medium.flush().unwrap();
         medium.lose_power().unwrap();

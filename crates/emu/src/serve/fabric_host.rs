@@ -20,7 +20,7 @@ use nvme::regs::{self, Cc};
 use nvme::sgl::Descriptor;
 use nvme::{CqSlots, Cqe, Doorbells, QueueId, Registers, SqSlots, Sqe, Vector};
 
-use crate::{BusError, Message, Port};
+use crate::{BusError, Port, SendResult};
 
 /// Base of the synthetic addresses of rings; each queue has its own range above.
 const RINGS: u64 = 1 << 61;
@@ -264,8 +264,8 @@ impl Port for FabricPort {
         &self.0.bar
     }
 
-    fn message(&self, _: Vector) -> Message {
-        Message::Sent
+    fn send_message(&self, _: Vector) -> SendResult {
+        SendResult::Sent
     }
 
     fn is_masked(&self, _: Vector) -> bool {

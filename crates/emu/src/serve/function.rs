@@ -87,9 +87,9 @@ impl Function {
     /// Descriptor of the doorbell file, for a client to map.
     ///
     /// # Errors
-    /// See [`Host::mapped_doorbells`].
+    /// See [`Host::doorbell_fd`].
     pub(super) fn doorbell_file(&self) -> io::Result<Option<OwnedFd>> {
-        self.host.mapped_doorbells()
+        self.host.doorbell_fd()
     }
 
     /// Attaches a client.
@@ -98,7 +98,7 @@ impl Function {
     /// Out of memory for a doorbell file.
     pub(super) fn attach(&mut self, connection: &Rc<ClientConnection>) -> io::Result<()> {
         if self.maps {
-            self.host.map_doorbells(self.bar0_bytes)?;
+            self.host.new_doorbell_file(self.bar0_bytes)?;
         }
         self.host.set_connection(connection);
         Ok(())
@@ -285,13 +285,13 @@ impl Function {
                 (0..count).for_each(|vector| _ = self.host.set_vector(vector, None));
             }
             IrqData::None if set.index == irq::MSIX => {
-                (set.start..last).for_each(|vector| self.host.try_vector(vector))
+                (set.start..last).for_each(|vector| self.host.test_vector(vector))
             }
             IrqData::Bools(bools) if set.index == irq::MSIX => {
                 (set.start..last)
                     .zip(bools)
                     .filter(|(_, on)| **on != 0)
-                    .for_each(|(vector, _)| self.host.try_vector(vector));
+                    .for_each(|(vector, _)| self.host.test_vector(vector));
             }
             IrqData::None | IrqData::Bools(_) => {}
             IrqData::Eventfds => self.route(set, fds)?,

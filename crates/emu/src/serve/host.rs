@@ -12,7 +12,7 @@ use nvme::{CqSlots, Cqe, Doorbells, QueueId, Registers, SqSlots, Sqe, Vector};
 
 use super::connection::ClientConnection;
 use super::shadow::Shadow;
-use crate::{BusError, Message, Port, ShadowBuffers};
+use crate::{BusError, Port, SendResult, ShadowBuffers};
 
 /// CAP.DSTRD 0: doorbells are 4 bytes apart, so that all of them fit in one page (Doorbell Buffer
 /// Config).
@@ -21,8 +21,8 @@ pub(super) const STRIDE: u8 = 0;
 const READ: Rights = Rights { read: true, write: false };
 const WRITE: Rights = Rights { read: false, write: true };
 
-/// Entry loaded from a queue whose memory is unmapped: an opcode of no command set. The controller
-/// fails (CSTS.CFS) before its completion is visible.
+/// Entry loaded from a queue whose memory is unmapped: an opcode of no command set. No host sees the
+/// entry's completion: the controller fails (CSTS.CFS) first.
 const NO_COMMAND: u64 = 0x7f;
 
 /// State that the controller and the PCI function share.
@@ -73,7 +73,7 @@ impl Host {
 
     /// Signals a vector without the controller, for SET_IRQS with DATA_NONE or DATA_BOOL, by which
     /// a client tests its interrupts.
-    pub(super) fn try_vector(&self, vector: u32) {
+    pub(super) fn test_vector(&self, vector: u32) {
         if let Some(eventfd) =
             self.vectors.borrow().get(vector as usize).and_then(|line| line.eventfd.as_ref())
         {
@@ -123,7 +123,7 @@ impl Host {
         let in_memory = shadow
             .as_ref()
             .and_then(|shadow| shadow.value(&self.memory.borrow(), queue, completion));
-        let value = in_memory.and_then(|value| self.note(value)).flatten();
+        let value = in_memory.and_then(|value| self.note_lost(value)).flatten();
         value.unwrap_or_else(|| self.register(queue, completion))
     }
 
@@ -158,7 +158,7 @@ impl Host {
     ///
     /// # Errors
     /// Out of memory.
-    pub(super) fn map_doorbells(&self, bytes: u32) -> io::Result<()> {
+    pub(super) fn new_doorbell_file(&self, bytes: u32) -> io::Result<()> {
         let fresh = DoorbellFile::new(bytes.into())?;
         self.mapped.replace(Some(fresh));
         Ok(())
@@ -168,11 +168,11 @@ impl Host {
     ///
     /// # Errors
     /// No file descriptor is free.
-    pub(super) fn mapped_doorbells(&self) -> io::Result<Option<OwnedFd>> {
+    pub(super) fn doorbell_fd(&self) -> io::Result<Option<OwnedFd>> {
         self.mapped.borrow().as_ref().map(|file| file.as_fd().try_clone_to_owned()).transpose()
     }
 
-    /// Sets a doorbell when its queue is created.
+    /// Sets a doorbell's initial value when its queue is created.
     fn set_doorbell(&self, queue: QueueId, completion: bool, value: u32) {
         match &*self.mapped.borrow() {
             Some(mapped) => mapped.store(offset(queue, completion), value),
@@ -180,11 +180,12 @@ impl Host {
             None => self.bar.ring_sq(queue, value),
         }
         if let Some(shadow) = &*self.shadow.borrow() {
-            self.note(shadow.set(&self.memory.borrow(), queue, completion, value));
+            self.note_lost(shadow.set(&self.memory.borrow(), queue, completion, value));
         }
     }
 
-    fn note<T>(&self, done: Result<T, BusError>) -> Option<T> {
+    /// Records that a queue's memory is lost, if an access to it has failed.
+    fn note_lost<T>(&self, done: Result<T, BusError>) -> Option<T> {
         done.inspect_err(|_| self.queue_lost.set(true)).ok()
     }
 }
@@ -209,22 +210,23 @@ pub(super) struct GuestCq {
 impl SqSlots for GuestSq {
     fn store(&self, slot: u32, sqe: &Sqe) {
         let bytes: Vec<u8> = sqe.to_words().iter().flat_map(|word| word.to_ne_bytes()).collect();
-        self.host.note(self.host.memory.borrow().write(
+        self.host.note_lost(self.host.memory.borrow().write(
             self.addr + (u64::from(slot) << Sqe::SIZE_LOG2),
             &bytes,
+            // Queues must be in mapped memory: no access by messages.
             |_, _| false,
         ));
     }
 
     fn load(&self, slot: u32) -> Sqe {
         let words = self.host.memory.borrow().load(self.addr + (u64::from(slot) << Sqe::SIZE_LOG2));
-        Sqe::from_words(self.host.note(words).unwrap_or([NO_COMMAND, 0, 0, 0, 0, 0, 0, 0]))
+        Sqe::from_words(self.host.note_lost(words).unwrap_or([NO_COMMAND, 0, 0, 0, 0, 0, 0, 0]))
     }
 }
 
 impl CqSlots for GuestCq {
     fn store(&self, slot: u32, cqe: &Cqe) {
-        self.host.note(
+        self.host.note_lost(
             self.host
                 .memory
                 .borrow()
@@ -249,12 +251,12 @@ impl Port for GuestPort {
     type Cq = GuestCq;
 
     fn map_sq(&self, addr: u64, entries: u32) -> Result<GuestSq, BusError> {
-        self.queue(addr, u64::from(entries) << Sqe::SIZE_LOG2, READ)?;
+        self.check_queue(addr, u64::from(entries) << Sqe::SIZE_LOG2, READ)?;
         Ok(GuestSq { host: self.0.clone(), addr })
     }
 
     fn map_cq(&self, addr: u64, entries: u32) -> Result<GuestCq, BusError> {
-        self.queue(addr, u64::from(entries) << Cqe::SIZE_LOG2, WRITE)?;
+        self.check_queue(addr, u64::from(entries) << Cqe::SIZE_LOG2, WRITE)?;
         Ok(GuestCq { host: self.0.clone(), addr })
     }
 
@@ -288,17 +290,17 @@ impl Port for GuestPort {
         &self.0.bar
     }
 
-    fn message(&self, vector: Vector) -> Message {
+    fn send_message(&self, vector: Vector) -> SendResult {
         let mut vectors = self.0.vectors.borrow_mut();
-        let Some(line) = vectors.get_mut(usize::from(vector.0)) else { return Message::Lost };
+        let Some(line) = vectors.get_mut(usize::from(vector.0)) else { return SendResult::Lost };
         match &line.eventfd {
             Some(eventfd) => {
                 eventfd.signal();
-                Message::Sent
+                SendResult::Sent
             }
             None => {
                 line.pending = true;
-                Message::Masked
+                SendResult::Masked
             }
         }
     }
@@ -307,9 +309,9 @@ impl Port for GuestPort {
         self.0.vectors.borrow().get(usize::from(vector.0)).is_none_or(|line| line.eventfd.is_none())
     }
 
-    fn send_pending(&self, vector: Vector) -> Message {
+    fn send_pending(&self, vector: Vector) -> SendResult {
         self.clear_pending(vector);
-        self.message(vector)
+        self.send_message(vector)
     }
 
     fn shadow_doorbells(&self, buffers: Option<ShadowBuffers>) -> Result<(), BusError> {
@@ -334,7 +336,7 @@ impl Port for GuestPort {
         });
         // If the buffer is unmapped, report that the doorbell has moved: the step that follows
         // fails the controller.
-        armed.is_some_and(|armed| self.0.note(armed).unwrap_or(true))
+        armed.is_some_and(|armed| self.0.note_lost(armed).unwrap_or(true))
     }
 
     fn clear_pending(&self, vector: Vector) {
@@ -344,7 +346,8 @@ impl Port for GuestPort {
     }
 }
 
-/// The doorbells as the controller reads them.
+/// The doorbells as the controller reads them. The controller calls `ring_sq` and `ring_cq` only to set
+/// the initial values of a new queue.
 impl Doorbells for Host {
     fn ring_sq(&self, queue: QueueId, tail: u32) {
         self.set_doorbell(queue, false, tail);
@@ -365,10 +368,11 @@ impl Doorbells for Host {
 
 impl GuestPort {
     /// Checks that a queue is word aligned and its memory accessible with these rights.
-    fn queue(&self, addr: u64, len: u64, rights: Rights) -> Result<(), BusError> {
+    fn check_queue(&self, addr: u64, len: u64, rights: Rights) -> Result<(), BusError> {
         if !addr.is_multiple_of(8) {
             return Err(BusError { addr, len });
         }
+        // Queues must be in mapped memory: no access by messages.
         self.0.memory.borrow().check(addr, len, rights, || false)
     }
 }

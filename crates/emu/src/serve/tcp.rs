@@ -582,7 +582,7 @@ impl TcpServer {
         );
         let changes: Vec<String> = (port.changes.iter().copied())
             .chain(wires.map(Change::Wire))
-            .chain(self.subsystem.expected())
+            .chain(self.subsystem.active_faults())
             .map(|change| change.to_string())
             .collect();
         text + &format!(
@@ -667,7 +667,7 @@ impl TcpServer {
                 return Ok(());
             }
             Change::Media { nsid, fault } => {
-                return self.subsystem.expect(nsid, fault).map_err(|error| error.to_string());
+                return self.subsystem.inject_fault(nsid, fault).map_err(|error| error.to_string());
             }
             Change::Lost(_) | Change::PowerLost => {
                 if change == Change::Lost(Loss::Frozen) {

@@ -17,7 +17,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use units::Nanos;
 
-use crate::{BusError, Config, Controller, Message, NamespaceConfig, Port, ShadowBuffers, Step};
+use crate::{BusError, Config, Controller, NamespaceConfig, Port, SendResult, ShadowBuffers, Step};
 
 pub(crate) use exercise::exercise;
 
@@ -250,18 +250,18 @@ impl Port for TestPort {
         &*self.bar
     }
 
-    fn message(&self, vector: Vector) -> Message {
+    fn send_message(&self, vector: Vector) -> SendResult {
         self.messages.borrow_mut()[usize::from(vector.0)] += 1;
-        if self.masked.get() { Message::Masked } else { Message::Sent }
+        if self.masked.get() { SendResult::Masked } else { SendResult::Sent }
     }
 
     fn is_masked(&self, _: Vector) -> bool {
         self.masked.get()
     }
 
-    fn send_pending(&self, vector: Vector) -> Message {
+    fn send_pending(&self, vector: Vector) -> SendResult {
         self.pended.borrow_mut().push(vector);
-        Message::Sent
+        SendResult::Sent
     }
 
     fn shadow_doorbells(&self, buffers: Option<ShadowBuffers>) -> Result<(), BusError> {

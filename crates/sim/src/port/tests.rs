@@ -37,13 +37,17 @@ fn both_sides_see_the_same_rings() {
 fn masked_vector_counts_messages() {
     let port = SimPort::new(Memory::new(4096), 1, 2, None);
     let vectors = &port.vectors;
-    assert_eq!(port.message(Vector(1)), Message::Masked);
+    assert_eq!(port.send_message(Vector(1)), SendResult::Masked);
     assert!(vectors.arm(Vector(1)), "the first has left the Pending bit");
-    assert_eq!(port.message(Vector(1)), Message::Sent);
+    assert_eq!(port.send_message(Vector(1)), SendResult::Sent);
     vectors.mask(Vector(1));
-    assert_eq!(port.message(Vector(1)), Message::Masked);
-    assert_eq!(port.message(Vector(9)), Message::Lost);
-    assert_eq!(port.message(Vector(0)), Message::Masked, "the admin queue's, and not counted");
+    assert_eq!(port.send_message(Vector(1)), SendResult::Masked);
+    assert_eq!(port.send_message(Vector(9)), SendResult::Lost);
+    assert_eq!(
+        port.send_message(Vector(0)),
+        SendResult::Masked,
+        "the admin queue's, and not counted"
+    );
     assert_eq!((vectors.messages(), vectors.suppressed()), (1, 2));
     let mut raised = Vec::new();
     vectors.take_raised(&mut raised);
@@ -56,17 +60,17 @@ fn unmasking_sends_pending_message() {
     let vectors = &port.vectors;
     assert!(!vectors.arm(V) && !port.is_masked(V), "nothing is pending");
     vectors.mask(V);
-    assert_eq!([port.message(V), port.message(V)], [Message::Masked; 2]);
+    assert_eq!([port.send_message(V), port.send_message(V)], [SendResult::Masked; 2]);
     assert!(port.is_masked(V));
     assert!(vectors.arm(V));
     vectors.mask(V);
     assert!(!port.is_masked(V), "the mask comes behind the unmasking");
     assert_eq!(
         (port.send_pending(V), vectors.messages(), vectors.suppressed()),
-        (Message::Sent, 1, 1)
+        (SendResult::Sent, 1, 1)
     );
     assert!(port.is_masked(V));
-    port.message(V);
+    port.send_message(V);
     port.clear_pending(V);
     assert!(!vectors.arm(V));
 }

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use emu::{BusError, Change, Config, Loss, Message, PathControl, Port, Profile, Subsystem};
+use emu::{BusError, Change, Config, Loss, PathControl, Port, Profile, SendResult, Subsystem};
 use nvme::prp::{Dptr, PageSize};
 use nvme::{Doorbells, Lba, QueueId, Registers, Vector};
 use proptest::prelude::*;
@@ -67,9 +67,9 @@ impl Port for Bus {
         &self.registers
     }
 
-    fn message(&self, _: Vector) -> Message {
+    fn send_message(&self, _: Vector) -> SendResult {
         self.messages.set(self.messages.get() + 1);
-        Message::Sent
+        SendResult::Sent
     }
 
     fn is_masked(&self, _: Vector) -> bool {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use emu::{BusError, Message, Port};
+use emu::{BusError, Port, SendResult};
 use hw::{Bar, CqRing, DmaPool, SqRing, Vectors};
 use nvme::{Doorbells, Registers, Vector};
 use sync::Gate;
@@ -115,7 +115,7 @@ impl Port for EmbeddedPort {
         &*self.bar
     }
 
-    fn message(&self, vector: Vector) -> Message {
+    fn send_message(&self, vector: Vector) -> SendResult {
         // A hint, without ordering, so that the clock is read only where a message is likely to be
         // sent. `Vectors::message` below decides, with the needed ordering.
         let armed = self.vectors.flag(vector.0).is_some_and(sync::WakeFlag::is_armed);
@@ -129,16 +129,16 @@ impl Port for EmbeddedPort {
             let spent = self.attachment.notify_ns.load(Ordering::Relaxed) + (hw::now() - before).0;
             self.attachment.notify_ns.store(spent, Ordering::Relaxed);
         }
-        if sent { Message::Sent } else { Message::Masked }
+        if sent { SendResult::Sent } else { SendResult::Masked }
     }
 
     fn is_masked(&self, vector: Vector) -> bool {
         self.vectors.is_masked(vector.0)
     }
 
-    fn send_pending(&self, vector: Vector) -> Message {
+    fn send_pending(&self, vector: Vector) -> SendResult {
         self.vectors.clear_pending(vector.0);
-        self.message(vector)
+        self.send_message(vector)
     }
 
     fn clear_pending(&self, vector: Vector) {

@@ -38,8 +38,8 @@ struct Node {
 #[derive(Debug)]
 pub(crate) struct Calendar {
     /// Heads of all slots, then the sources. Lists are in the order in which timers were set, so
-    /// timers of the same instant fire in that order. No hashes, no addresses: the same seed gives
-    /// the same run.
+    /// timers of the same instant fire in that order. The order depends on no hash and no
+    /// address, so that the same seed gives the same run.
     nodes: Vec<Node>,
     /// By wheel: the slots with timers.
     occupied: [u64; WHEELS],
@@ -57,8 +57,7 @@ impl Calendar {
         Calendar { nodes, occupied: [0; WHEELS], wheels: 0, now: Nanos::ZERO }
     }
 
-    /// Sets the timer of a source, or clears it at [`Nanos::MAX`]. An instant in the past fires
-    /// now.
+    /// Sets the timer of a source; [`Nanos::MAX`] clears it. An instant in the past fires now.
     #[inline]
     pub(crate) fn set(&mut self, source: usize, at: Nanos) {
         let n = WHEELS * SLOTS + source;
@@ -69,16 +68,16 @@ impl Calendar {
     }
 
     /// Sets the timer of a source, unless it fires earlier already.
-    pub(crate) fn set_by(&mut self, source: usize, at: Nanos) {
+    pub(crate) fn set_no_later(&mut self, source: usize, at: Nanos) {
         if at < self.nodes[WHEELS * SLOTS + source].at {
             self.set(source, at);
         }
     }
 
-    /// Clears the source's timer. Returns true only if a timer of this source, set for `at`, would
-    /// fire next, and before any other timer of the same instant. May return false even then.
+    /// Clears the source's timer. Returns true if it is certain that no other timer fires at or
+    /// before `at`; false if one does or may.
     #[inline]
-    pub(crate) fn would_be_next(&mut self, source: usize, at: Nanos) -> bool {
+    pub(crate) fn clear_and_check_next(&mut self, source: usize, at: Nanos) -> bool {
         // Usually the caller's timer has just fired, so there is nothing to clear.
         self.clear(WHEELS * SLOTS + source);
         self.first_slot().is_none_or(|(wheel, slot)| at < self.instant_of(wheel, slot))

@@ -90,7 +90,7 @@ impl FileError {
         names: impl Iterator<Item = &'a str>,
         other: impl Into<String>,
     ) -> FileError {
-        match units::nearest(given, names) {
+        match units::nearest_name(given, names) {
             Some(near) => self.help(format!("did you mean '{near}'?")),
             None => self.help(other),
         }
@@ -160,7 +160,7 @@ impl Source<'_> {
         // "unknown field `a`, expected one of `b`, `c`": suggests the known name most like `a`.
         let mut quoted = message.split('`').skip(1).step_by(2);
         let given = quoted.next().filter(|_| message.starts_with("unknown "));
-        match given.and_then(|given| units::nearest(given, quoted)) {
+        match given.and_then(|given| units::nearest_name(given, quoted)) {
             Some(near) => mistake.help(format!("did you mean '{near}'?")),
             None => mistake,
         }

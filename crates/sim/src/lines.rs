@@ -5,7 +5,7 @@
 //!   access   line                                cost
 //!   any      in the CPU's own cache              line_own
 //!   any      last written by CPU w               line_node or line_remote, by w's NUMA node
-//!   any      in no cache                         line_memory
+//!   any      not written yet                     line_memory
 //!   write    with copies elsewhere               the most expensive transfer (invalidation)
 //! ```
 
@@ -28,14 +28,15 @@ pub struct Lines {
 /// One line.
 #[derive(Clone, Copy, Debug, Default)]
 struct CacheLine {
-    /// The CPU that wrote the line last. `None`: the line is in no cache.
+    /// The CPU that wrote the line last. `None`: not written yet. Copies by reads alone make no
+    /// access of another CPU cheaper.
     writer: Option<u16>,
     /// CPUs with a copy.
     copies: [u64; Machine::MAX_CPUS / 64],
 }
 
 impl Lines {
-    /// Creates `lines` lines that are in no cache yet.
+    /// Creates `lines` lines that no CPU has written yet.
     pub fn new(machine: &Machine, lines: usize) -> Lines {
         let memory = machine.costs.memory;
         Lines {
@@ -66,7 +67,7 @@ impl Lines {
 
     /// Writes a line on `cpu`, atomically or not. Returns the cost in nanoseconds.
     pub fn write(&mut self, cpu: usize, line: usize) -> Nanos {
-        let shared = self.lines.get(line).is_some_and(|line| line.others_than(cpu));
+        let shared = self.lines.get(line).is_some_and(|line| line.is_in_another_cache(cpu));
         // The write waits until every copy is invalidated.
         let price = if shared {
             self.price(cpu, line).max(self.farthest(cpu, line))
@@ -116,7 +117,7 @@ impl CacheLine {
     }
 
     /// Whether another CPU has a copy.
-    fn others_than(&self, cpu: usize) -> bool {
+    fn is_in_another_cache(&self, cpu: usize) -> bool {
         let own = |word: usize| if word == cpu / 64 { 1u64 << (cpu % 64) } else { 0 };
         self.copies.iter().enumerate().any(|(word, copies)| copies & !own(word) != 0)
     }

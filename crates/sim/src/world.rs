@@ -58,6 +58,7 @@ struct Attached {
     controller: Controller<SimPort>,
     bar: HostBar,
     vectors: Rc<Vectors>,
+    /// Not a [`Task`]: it has no thread and uses no CPU.
     control: ControllerTask,
     /// Its I/O queues, as indices into [`World::queues`].
     queues: std::ops::Range<usize>,
@@ -77,29 +78,31 @@ struct Sources {
     devices: usize,
     controller_tasks: usize,
     moderators: usize,
-    timers: usize,
+    thread_timers: usize,
     messages: usize,
     switches: usize,
     placer: usize,
     ticks: usize,
-    all: usize,
+    /// Number of sources.
+    count: usize,
 }
 
 impl Sources {
     fn new(cpus: usize, devices: usize, tasks: usize) -> Sources {
         let controller_tasks = cpus + devices;
-        let (moderators, timers) = (controller_tasks + devices, controller_tasks + 2 * devices);
-        let messages = timers + tasks;
+        let moderators = controller_tasks + devices;
+        let thread_timers = moderators + devices;
+        let messages = thread_timers + tasks;
         Sources {
             devices: cpus,
             controller_tasks,
             moderators,
-            timers,
+            thread_timers,
             messages,
             switches: messages + 1,
             placer: messages + 2,
             ticks: messages + 3,
-            all: messages + 4,
+            count: messages + 4,
         }
     }
 }
@@ -134,8 +137,8 @@ impl Baseline {
 /// The completed ticks, and the totals at the end of the last completed tick.
 #[derive(Debug, Default)]
 struct Ticks {
-    over: Vec<Tick>,
-    before: Tick,
+    completed: Vec<Tick>,
+    totals: Tick,
     latency: Histogram,
 }
 
@@ -154,14 +157,16 @@ pub(crate) struct World<'a> {
     started: Nanos,
     baseline: Baseline,
     scenario: &'a Scenario,
-    /// Steps that a negative test leaves out.
+    /// The steps that are taken. A negative test clears one.
     ablation: &'a Ablation,
     mode: Mode,
+    /// Where completions are reaped in this mode.
     context: Context,
     calendar: Calendar,
     sources: Sources,
     cpus: Vec<Cpu>,
     tasks: Vec<Task>,
+    /// By task.
     owners: Vec<Owner>,
     /// The first of the ksoftirqd threads, one for each CPU.
     first_ksoftirqd: TaskId,
@@ -175,11 +180,14 @@ pub(crate) struct World<'a> {
     queues: Vec<HwQueue>,
     /// By queue: its drain, which reaps for the threads of jobs.
     drains: Vec<Drain>,
+    /// Cache lines that CPUs share.
     lines: Lines,
     devices: Vec<Attached>,
+    /// Controllers whose registers or doorbells the host has written to.
     written: Written,
     /// Messages in transit: arrival, device, vector; earliest first.
     messages: VecDeque<(Nanos, u32, Vector)>,
+    /// Buffer for the vectors that a controller raises in a step.
     raised: Vec<Vector>,
     /// The interrupt path that all messages of the machine share.
     irq_path: Option<SharedPath>,
@@ -206,7 +214,7 @@ impl Scenario {
         self.run_with(NO_ABLATION)
     }
 
-    /// Runs the scenario until `stop` is set. The run then ends within microseconds.
+    /// Runs the scenario to its end, or until `stop` is set. The run then ends within microseconds.
     ///
     /// # Errors
     /// As [`Scenario::run`]; [`SimError::Stopped`] where `stop` was set before the jobs had
@@ -259,10 +267,12 @@ impl World<'_> {
         self.start_stage();
         // The script's times count from here, not from bring-up.
         for step in &self.scenario.script.steps {
-            let Some(device) = self.devices.get_mut(step.path) else { continue };
+            // A path of the script is a device of the scenario.
+            let n = step.path;
+            let Some(device) = self.devices.get_mut(n) else { continue };
             let at = self.started + step.at;
             device.controller.change(at, step.change);
-            self.calendar.set_by(self.sources.devices + step.path, at);
+            self.calendar.set_no_later(self.sources.devices + n, at);
         }
         // Threads became ready before the CPUs had timers.
         (0..self.cpus.len()).for_each(|cpu| self.mark_changed(cpu));
@@ -280,11 +290,11 @@ impl World<'_> {
             self.step_device(source - sources.devices)
         } else if source < sources.moderators {
             self.run_controller_task(source - sources.controller_tasks)
-        } else if source < sources.timers {
+        } else if source < sources.thread_timers {
             self.moderate(source - sources.moderators);
             Ok(())
         } else if source < sources.messages {
-            let task = source - sources.timers;
+            let task = source - sources.thread_timers;
             self.interrupt(self.tasks[task].cpu, Irq::Timer(task));
             Ok(())
         } else if source == sources.messages {
@@ -317,7 +327,7 @@ impl World<'_> {
         let device = &mut self.devices[n];
         // The controller cannot write before `writes_free_at`, so it is stepped at that time.
         if self.now < device.writes_free_at {
-            self.calendar.set_by(self.sources.devices + n, device.writes_free_at);
+            self.calendar.set_no_later(self.sources.devices + n, device.writes_free_at);
             return Ok(());
         }
         if let Some(dies) = &device.dies {
@@ -337,7 +347,7 @@ impl World<'_> {
         // During bring-up and reset a register write may cause more work at the same instant.
         let settles = step.worked && device.control.is_busy();
         let next = if settles { self.now } else { next.max(self.now) };
-        self.calendar.set_by(self.sources.devices + n, next);
+        self.calendar.set_no_later(self.sources.devices + n, next);
         device.vectors.take_raised(&mut self.raised);
         self.send_messages(n);
         let replies = self.devices[n].control.has_replies();
@@ -349,7 +359,7 @@ impl World<'_> {
     fn forward_writes(&mut self, n: usize) {
         if self.written.take(n) {
             let sees = self.now + self.scenario.machine.costs.memory.mmio_delay;
-            self.calendar.set_by(self.sources.devices + n, sees);
+            self.calendar.set_no_later(self.sources.devices + n, sees);
         }
     }
 

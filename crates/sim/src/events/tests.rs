@@ -9,7 +9,7 @@ fn timers_fire_in_order() {
         calendar.set(source, Nanos(at));
     }
     calendar.set(3, Nanos::MAX);
-    calendar.set_by(4, Nanos(40));
+    calendar.set_no_later(4, Nanos(40));
     let rung: Vec<_> = std::iter::from_fn(|| calendar.pop()).collect();
     assert_eq!(rung, [(Nanos(10), 2), (Nanos(10), 1), (Nanos(30), 4), (Nanos(30), 0)]);
     assert_eq!(calendar.nodes[WHEELS * SLOTS].at, Nanos::MAX);
@@ -21,11 +21,15 @@ fn next_source_comes_first() {
     calendar.set(3, Nanos(10));
     calendar.set(63, Nanos(20));
     assert_eq!(calendar.pop(), Some((Nanos(10), 3)));
-    assert!(calendar.would_be_next(3, Nanos(19)) && !calendar.would_be_next(3, Nanos(20)));
+    assert!(
+        calendar.clear_and_check_next(3, Nanos(19)) && !calendar.clear_and_check_next(3, Nanos(20))
+    );
     calendar.set(4, Nanos(15));
-    assert!(calendar.would_be_next(3, Nanos(14)) && !calendar.would_be_next(3, Nanos(15)));
+    assert!(
+        calendar.clear_and_check_next(3, Nanos(14)) && !calendar.clear_and_check_next(3, Nanos(15))
+    );
     calendar.set(3, Nanos(16));
-    assert!(calendar.would_be_next(3, Nanos(14)), "its own alarm is not another's");
+    assert!(calendar.clear_and_check_next(3, Nanos(14)), "its own alarm is not another's");
     assert_eq!(calendar.pop(), Some((Nanos(15), 4)));
 }
 
@@ -64,7 +68,7 @@ proptest! {
                 }
             } else {
                 let (source, at) = (source % sources, now + ahead - 1);
-                if calendar.would_be_next(source, Nanos(at)) {
+                if calendar.clear_and_check_next(source, Nanos(at)) {
                     prop_assert!(list.iter().enumerate().all(|(other, key)| other == source || key.0 > at));
                 }
                 calendar.set(source, Nanos(at));

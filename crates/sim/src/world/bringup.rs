@@ -126,7 +126,7 @@ impl<'a> World<'a> {
         }
         world.place_others();
         world.sources = Sources::new(world.cpus.len(), world.devices.len(), world.tasks.len());
-        world.calendar = Calendar::new(world.sources.all);
+        world.calendar = Calendar::new(world.sources.count);
         for device in 0..world.devices.len() {
             world.calendar.set(world.sources.devices + device, now);
             world.change_moderator(device);

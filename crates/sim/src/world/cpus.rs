@@ -148,7 +148,7 @@ impl World<'_> {
         let alone = self.cpus.len() == 1 && self.changed_cpus.is_empty() && self.running > 0;
         if alone
             && ends <= self.started + self.scenario.limit
-            && self.calendar.would_be_next(cpu, ends)
+            && self.calendar.clear_and_check_next(cpu, ends)
         {
             self.now = ends;
             return true;
@@ -287,7 +287,7 @@ impl World<'_> {
     /// thread.
     pub(super) fn wake(&mut self, from: Option<usize>, task: TaskId, cause: Cause) -> Nanos {
         let Some(due) = self.tasks[task].wakes() else { return Nanos::ZERO };
-        self.calendar.set(self.sources.timers + task, Nanos::MAX);
+        self.calendar.set(self.sources.thread_timers + task, Nanos::MAX);
         if let Some(thread) = self.tasks[task].thread_mut() {
             thread.counts.wakeups += 1;
             thread.counts.timer_wakeups += u64::from(cause == Cause::Timer);

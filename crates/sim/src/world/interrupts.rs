@@ -72,7 +72,7 @@ impl World<'_> {
         }
         self.raised = raised;
         if let Some(&(first, ..)) = self.messages.front() {
-            self.calendar.set_by(self.sources.messages, first);
+            self.calendar.set_no_later(self.sources.messages, first);
         }
     }
 

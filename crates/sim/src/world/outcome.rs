@@ -32,7 +32,7 @@ impl World<'_> {
     /// What was measured, at the end of the run.
     pub(super) fn outcome(mut self) -> Result<Outcome, SimError> {
         let all = self.so_far();
-        let ticks = std::mem::take(&mut self.ticks.over);
+        let ticks = std::mem::take(&mut self.ticks.completed);
         match self.baseline {
             Baseline::Zero => Ok(Outcome { ticks, ..all }),
             Baseline::Known(before) => Ok(Outcome { ticks, ..all.since(&before) }),
@@ -239,9 +239,9 @@ impl World<'_> {
             p50,
             p99,
         };
-        let before = std::mem::replace(&mut self.ticks.before, so_far);
+        let before = std::mem::replace(&mut self.ticks.totals, so_far);
         self.ticks.latency = latency;
-        self.ticks.over.push(so_far.since(&before));
+        self.ticks.completed.push(so_far.since(&before));
         self.set_tick();
     }
 

@@ -163,7 +163,8 @@ impl World<'_> {
                         // Hardware timers and their interrupts are late, which costs latency and
                         // not CPU.
                         let late = self.lateness.sample(0, &mut self.rng);
-                        self.calendar.set(self.sources.timers + task, until.max(self.now) + late);
+                        self.calendar
+                            .set(self.sources.thread_timers + task, until.max(self.now) + late);
                     }
                     return Ok(None);
                 }

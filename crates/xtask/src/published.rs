@@ -3,8 +3,8 @@
 //! A *post* is a message to a mailing list, numbered 000 to 004. A *case* is a run of a scenario of
 //! this repository in one mode, with the settings that the post varied. A *row* is a published
 //! figure, next to the same figure of a case. A row is *calibrated* if a constant of the machine or
-//! device was fitted to it ([`KNOBS`]); *predicted*, and scored, if no constant was; or shows a
-//! *shape* only.
+//! device was fitted to it ([`KNOBS`]); *predicted*, and scored, if no constant was; or *shape*:
+//! shown but not scored, as the post says too little about its machine.
 //!
 //! The score compares effects: an effect is the change that a mechanism (for example posted MSI)
 //! makes to a baseline row of the same machine. Next to the score is the score of the same model
@@ -26,7 +26,7 @@ use sim::Outcome;
 use crate::output;
 use calibrate::{KNOBS, calibrate};
 use cases::CASES;
-use rows::{HISTOGRAMS, SPECS, Spec, Use};
+use rows::{HISTOGRAMS, Role, SPECS, Spec};
 
 /// `cargo xtask published`
 #[derive(Args, Debug)]
@@ -42,15 +42,15 @@ pub struct PublishedArgs {
 /// The text below the table: terms, deviations with their reasons, and sources.
 const LEGEND: &str = "\
 row: post.case.figure. off and on: without and with the post's poller; u4 and u5: io_uring on four and five drives; l4: libaio on four; \
-int: interrupts per second; sum and atomic: many counters per path, and one.
+int: interrupts per second; sum: many counters for each path, added up; atomic: one counter for each path.
 calibrate: a constant of the machine or the device was fitted to this row, so the row is no evidence for the simulator.
 predict: no constant was fitted to this row; the simulator is judged by it.
 shape: the post says too little about its machine to predict the figure; it is not scored.
-score: |ln(simulated effect ÷ published effect)|; an effect is the row ÷ the row in the last column.
+score: |ln(simulated effect ÷ published effect)|; an effect is the row ÷ the row in the last column; the table has the published effect.
 without: the score of the same model without the mechanism.
 
-Rows that are off, and why:
-003.u5.irq.iops: in the post the first four drives, too, are faster with the fifth, so its two runs had different machines or drives.
+Rows that deviate, and why:
+003.u5.irq.iops: in the post each of the first four drives, too, has more IOPS in the run with five, so runs u4 and u5 had different machines or drives.
 001.off.4096.int: the model has one service time for both block sizes.
 001.on.4096.int: the post's poller is interrupted again on a saturated CPU; in the model the interrupt is masked while the poller runs.
 002.five.delay.8-15: unexplained; the tail of late polls is shorter than the post's.
@@ -80,25 +80,25 @@ pub fn run(args: &PublishedArgs) -> Result<()> {
         // Constants of one file depend on each other; files do not, and run in parallel.
         let mut files: Vec<&str> = KNOBS.iter().map(|knob| knob.file).collect();
         files.dedup();
-        let found = output::each("files", &files, |file| calibrate(file))
+        let results = output::each("files", &files, |file| calibrate(file))
             .into_iter()
             .collect::<Result<Vec<_>, _>>()?;
-        let rows = found.iter().flatten().map(|found| {
-            let [shipped, fits] = [found.shipped, found.found].map(|value| value.to_string());
-            let [file, key] = [found.knob.0, found.knob.1].map(str::to_owned);
+        let rows = results.iter().flatten().map(|result| {
+            let [shipped, fitted] = [result.shipped, result.fitted].map(|value| value.to_string());
+            let [file, key] = [result.knob.0, result.knob.1].map(str::to_owned);
             vec![
                 file,
                 key,
-                found.row.to_owned(),
+                result.row.to_owned(),
                 shipped,
-                fits,
-                format!("{:+.1} %", (found.ratio - 1.0) * 100.0),
+                fitted,
+                format!("{:+.1} %", (result.ratio - 1.0) * 100.0),
             ]
         });
         print!(
             "{}",
             output::table(
-                &["file", "constant", "fitted to", "shipped", "found", "error with found"],
+                &["file", "constant", "fitted to", "shipped", "fitted", "error with fitted"],
                 3,
                 rows
             )
@@ -142,7 +142,7 @@ fn show(rows: &[Row]) -> String {
                 score.baseline.to_owned(),
             ]
         });
-        [row.id.to_owned(), row.used.name().to_owned(), published, simulated, error]
+        [row.id.to_owned(), row.role.name().to_owned(), published, simulated, error]
             .into_iter()
             .chain(scores)
             .collect()
@@ -150,13 +150,13 @@ fn show(rows: &[Row]) -> String {
     let mut text = output::table(
         &[
             "row",
-            "use",
+            "role",
             "published",
             "simulated",
             "error %",
             "score",
             "without",
-            "effect",
+            "published effect",
             "against",
         ],
         2,
@@ -193,7 +193,7 @@ pub struct Row {
     /// Unit of both.
     pub unit: &'static str,
     /// Whether the row is calibrated, predicted, or only a shape.
-    pub used: Use,
+    pub role: Role,
     /// `Some` for a prediction.
     pub score: Option<Score>,
 }
@@ -259,7 +259,7 @@ fn row<'a>(spec: &Spec, outcome: &dyn Fn(&str) -> Option<&'a Outcome>) -> Option
         published: spec.published,
         simulated,
         unit: spec.unit,
-        used: spec.used,
+        role: spec.role,
         score,
     })
 }

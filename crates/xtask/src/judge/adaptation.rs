@@ -10,8 +10,8 @@ use workload::{Job, RatePhase};
 use crate::output;
 
 /// `adaptive` has adapted when the cost of an I/O is within this fraction of its final value. The
-/// cost is the weighted geometric mean of CPU time per I/O (C) and median latency (L); see
-/// [`DelayExponent::cost`].
+/// cost is the weighted geometric mean of CPU time per I/O (C) and median latency (L);
+/// [`DelayExponent::cost`] returns its logarithm.
 const WITHIN: f64 = 0.10;
 /// Limits: `adaptive` must adapt within this time or this number of completions, whichever is
 /// longer.

@@ -38,8 +38,8 @@ pub struct Found {
     /// The value in the shipped file.
     pub shipped: u64,
     /// The value that fits best.
-    pub found: u64,
-    /// Simulated ÷ published row, with the value `found`.
+    pub fitted: u64,
+    /// Simulated ÷ published row, with the value `fitted`.
     pub ratio: f64,
 }
 
@@ -168,7 +168,7 @@ pub fn calibrate(file: &str) -> Result<Vec<Found>, SimError> {
                     knob: (knob.file, knob.key),
                     row: knob.row,
                     shipped,
-                    found: value,
+                    fitted: value,
                     ratio,
                 });
             }

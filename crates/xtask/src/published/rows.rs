@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use Use::{Calibrate, Predict, Shape};
+use Role::{Calibrate, Predict, Shape};
 use sim::Outcome;
 use workload::Histogram;
 
 /// What a row is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum Role {
     /// A constant of the simulator was fitted to this row.
     Calibrate,
     /// The simulator predicts the row, and the prediction is scored.
@@ -19,13 +19,13 @@ pub enum Use {
     Shape,
 }
 
-impl Use {
+impl Role {
     /// The word in the table.
     pub fn name(self) -> &'static str {
         match self {
-            Use::Calibrate => "calibrate",
-            Use::Predict => "predict",
-            Use::Shape => "shape",
+            Role::Calibrate => "calibrate",
+            Role::Predict => "predict",
+            Role::Shape => "shape",
         }
     }
 }
@@ -40,7 +40,7 @@ pub struct Spec {
     /// Unit of the value.
     pub unit: &'static str,
     /// How the row is used.
-    pub used: Use,
+    pub role: Role,
     /// The case from whose outcome the simulated value is computed.
     pub case: &'static str,
     /// Computes the simulated value.
@@ -62,11 +62,11 @@ const fn row(
     id: &'static str,
     published: f64,
     unit: &'static str,
-    used: Use,
+    role: Role,
     case: &'static str,
     figure: fn(&Outcome) -> f64,
 ) -> Spec {
-    Spec { id, published, unit, used, case, figure, against: None }
+    Spec { id, published, unit, role, case, figure, against: None }
 }
 
 const fn predicted(
@@ -82,7 +82,7 @@ const fn predicted(
         id,
         published,
         unit,
-        used: Predict,
+        role: Predict,
         case,
         figure,
         against: Some(Against { baseline, without }),

@@ -33,14 +33,14 @@ fn every_row_has_its_case() {
         assert!(CASES.iter().any(|case| case.name == spec.case), "{}", spec.id);
         assert!(SPECS.iter().filter(|other| other.id == spec.id).count() == 1, "{} twice", spec.id);
         let against = spec.against.map(|against| (against.baseline, against.without));
-        assert_eq!(against.is_some(), spec.used == Use::Predict, "{}", spec.id);
+        assert_eq!(against.is_some(), spec.role == Role::Predict, "{}", spec.id);
         if let Some((baseline, without)) = against {
             assert!(SPECS.iter().any(|other| other.id == baseline), "{baseline}");
             assert!(CASES.iter().any(|case| case.name == without), "{without}");
         }
     }
-    for used in [Use::Calibrate, Use::Predict, Use::Shape] {
-        assert!(SPECS.iter().any(|spec| spec.used == used));
+    for role in [Role::Calibrate, Role::Predict, Role::Shape] {
+        assert!(SPECS.iter().any(|spec| spec.role == role));
     }
 }
 
@@ -50,7 +50,7 @@ fn each_constant_has_one_row() {
     for (at, knob) in KNOBS.iter().enumerate() {
         let row =
             SPECS.iter().find(|spec| spec.id == knob.row).unwrap_or_else(|| panic!("{}", knob.row));
-        assert_eq!(row.used, Use::Calibrate, "{}", knob.key);
+        assert_eq!(row.role, Role::Calibrate, "{}", knob.key);
         assert!(KNOBS[..at].iter().all(|other| other.row != knob.row), "{}", knob.row);
         let shipped = knob.shipped().unwrap();
         assert!((knob.range.0..=knob.range.1).contains(&shipped), "{}: {shipped}", knob.key);
@@ -285,7 +285,7 @@ fn histogram_distance_compares_shares() {
         published,
         simulated,
         unit: "share",
-        used: Use::Shape,
+        role: Role::Shape,
         score: None,
     };
     let rows = [row("a.0", 0.5, 0.5), row("a.1", 0.3, 0.1), row("ab.0", 1.0, 0.0)];
@@ -305,9 +305,9 @@ fn the_predictions_reach_their_goals() {
     assert_eq!(rows.len(), SPECS.len());
     for row in &rows {
         let own = KNOBS.iter().any(|knob| knob.row == row.id);
-        let most = match row.used {
-            Use::Calibrate if own => 0.02,
-            Use::Calibrate => 0.10,
+        let most = match row.role {
+            Role::Calibrate if own => 0.02,
+            Role::Calibrate => 0.10,
             _ => continue,
         };
         assert!(row.error().abs() <= most, "{}: {}", row.id, row.simulated);
@@ -322,7 +322,7 @@ fn the_predictions_reach_their_goals() {
     scores.sort_by(f64::total_cmp);
     assert!(scores[scores.len() / 2] <= 0.10, "{scores:?}");
     // The shapes of post 001: each within a factor of two.
-    for row in rows.iter().filter(|row| row.used == Use::Shape && row.id.starts_with("001")) {
+    for row in rows.iter().filter(|row| row.role == Role::Shape && row.id.starts_with("001")) {
         assert!(
             (0.5..=2.0).contains(&(row.simulated / row.published)),
             "{}: {}",

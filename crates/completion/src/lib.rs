@@ -3,8 +3,8 @@
 //! no thread and no NVMe types, so that the engine of `reap` and the simulator run the same code.
 //!
 //! A [`Policy`] plans the next step of one *software queue*: the requests of one thread, or of
-//! several that share it. A software queue has one NVMe queue pair with an interrupt, and where the
-//! device permits a second one without, its *poll queue*. A [`Round`] shares one thread among its
+//! several that share it. It has one NVMe queue pair with an interrupt and, if the device permits, a
+//! second one without an interrupt: its *poll queue*. A [`Round`] shares one thread among its
 //! software queues, as NAPI shares a softirq. The caller, called the executor below, carries the
 //! [`Plan`] out and reports the result in [`Seen`]. **A policy cannot arm an interrupt**: it plans
 //! [`Plan::Sleep`], and only the executor arms, fences, polls again and blocks. This order is what
@@ -28,8 +28,8 @@
 //! to choose between the two queue pairs. After the batch's SQ doorbell it calls
 //! [`Policy::submitted`], and polls if [`Facts::submit_check`] is set. To wait, it calls
 //! [`Policy::next`] in a loop, each time with the result of the previous step, and carries out the
-//! [`Plan`]. Where the thread wants to run other code while it waits (`leaving`: an event loop, an
-//! async runtime), the executor returns to it instead of blocking:
+//! [`Plan`]. If [`Seen::leaving`] is set, because the thread runs an event loop or an async runtime, the
+//! executor returns to the thread's code instead of blocking:
 //!
 //! | plan | step | what the next [`Seen`] reports |
 //! | --- | --- | --- |
@@ -42,7 +42,8 @@
 //! A [`Waiter`] holds the state between policy and executor for one software queue: the last plan,
 //! the input of the next one, whether the interrupt is masked, and, where threads share the queue,
 //! which of them its interrupt wakes. [`SLEEP`] lists the steps by which a thread goes to sleep on
-//! all its queues at once. Both are free of I/O; an executor does it in its [`Notification`].
+//! all its queues at once. Neither [`Waiter`] nor [`SLEEP`] does I/O: the executor implements the I/O as
+//! a [`Notification`].
 //!
 //! Where [`Facts::masks`] is set, the interrupt is masked while the thread is awake. The exception
 //! is a `Sleep` with `keep_armed`: after it the interrupt may stay armed, and then the next `Sleep`
@@ -51,7 +52,7 @@
 //! blocks without a check.
 //!
 //! A switch of mode replaces the policy. The new policy has no record of the commands in flight.
-//! Entries that were posted while the old policy had masked the interrupt have raised none, so the
+//! Entries that were posted while the interrupt was masked have caused no message, so the
 //! new policy's first input is a wake-up (`woke`), upon which it polls.
 //!
 //! # In an event loop of your own
@@ -98,7 +99,7 @@ pub use group::{Round, Turn, combine};
 pub use mode::{Mode, ModeError, Moderation, Preset, Spin};
 pub use moderator::{Coalesce, Moderator, PACE, Rates};
 pub use nanos::Nanos;
-pub use nearest::nearest;
+pub use nearest::nearest_name;
 pub use policy::ModePolicy;
 pub use seen::{Batch, Cause, Done, Plan, Route, Seen, Woke};
 pub use sleep::{Ablation, NoAblation, Rule, SLEEP, SleepStep, StepResult, sleep_step};

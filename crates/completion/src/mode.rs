@@ -623,7 +623,7 @@ fn nearest(given: &str) -> Option<Mode> {
         .chain(Mode::KERNELS)
         .map(|mode| (mode, mode.to_string()))
         .collect();
-    let name = crate::nearest(given, known.iter().map(|(_, name)| name.as_str()))?;
+    let name = crate::nearest_name(given, known.iter().map(|(_, name)| name.as_str()))?;
     known.iter().find(|(_, known)| known == name).map(|&(mode, _)| mode)
 }
 
@@ -670,7 +670,7 @@ impl FromStr for Spin {
     fn from_str(name: &str) -> Result<Spin, String> {
         let names = Spin::ALL.map(|(name, _)| name);
         Spin::ALL.iter().find(|(known, _)| *known == name).map(|(_, spin)| *spin).ok_or_else(|| {
-            let near = crate::nearest(name, names.iter().copied())
+            let near = crate::nearest_name(name, names.iter().copied())
                 .map_or(String::new(), |near| format!("did you mean '{near}'? "));
             format!(
                 "there is no way of spinning called `{name}` ({near}known: {})",

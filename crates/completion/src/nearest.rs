@@ -3,7 +3,7 @@
 /// The name closest to `given`, ignoring case, if one is close enough: at most four edits (insert,
 /// delete, replace, swap), and at most half of the length of `given`, rounded up. `None` for more
 /// than 64 bytes: no name is that long, and the distance takes quadratic time.
-pub fn nearest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest_name<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if given.len() > 64 {
         return None;
     }

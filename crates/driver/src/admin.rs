@@ -41,7 +41,7 @@ pub enum Purpose {
     AsyncEvent,
     /// Keep Alive.
     KeepAlive,
-    /// A command of the owner of the queue, which identifies it by this number (56 bits).
+    /// A command that the admin queue's owner posts itself, with a number of its choice (56 bits).
     Own(u64),
 }
 

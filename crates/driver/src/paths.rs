@@ -99,7 +99,7 @@ impl FromStr for Policy {
 
     fn from_str(name: &str) -> Result<Policy, PolicyError> {
         Policy::ALL.into_iter().find(|policy| policy.name() == name).ok_or_else(|| {
-            let hint = match units::nearest(name, Policy::ALL.map(Policy::name)) {
+            let hint = match units::nearest_name(name, Policy::ALL.map(Policy::name)) {
                 Some(policy) => format!("did you mean `{policy}`?"),
                 None => format!("known are {}", Policy::ALL.map(Policy::name).join(", ")),
             };

@@ -33,7 +33,7 @@ impl QueueMap {
         if !valid.contains(&hardware) {
             return Err(MapError::Hardware(hardware));
         }
-        // More hardware than software queues would stay idle.
+        // Hardware queues in excess of the software queues would stay idle.
         Ok(QueueMap { software, hardware: hardware.min(software) })
     }
 
@@ -47,7 +47,8 @@ impl QueueMap {
         self.hardware
     }
 
-    /// The hardware queue of a software queue. Larger numbers wrap around.
+    /// The hardware queue of a software queue. `software` at or above
+    /// [`QueueMap::software_queues`] wraps around.
     pub fn hardware_of(&self, software: usize) -> usize {
         // Multiply before dividing, or neighbours would not spread evenly. No overflow: both are 16
         // bits.

@@ -43,6 +43,7 @@ fn list(set: &CpuSet) -> Vec<usize> {
 /// Pins the calling thread to the highest CPU of the process other than `cpu`. Best effort: without
 /// another CPU, or if the system refuses, the affinity stays.
 pub fn avoid_cpu(cpu: usize) {
+    // Fills INITIAL_CPUS, if this is the first call.
     _ = allowed_cpus();
     if let Some(other) =
         INITIAL_CPUS.get().and_then(|cpus| cpus.iter().rfind(|&&other| other != cpu))
@@ -103,9 +104,9 @@ pub fn sched_idle() -> io::Result<()> {
     }
 }
 
-/// Time that the hypervisor withheld `cpus` while a thread was runnable there, added up: `steal` of
-/// `/proc/stat` (proc_stat(5)), in units of [`rustix::param::clock_ticks_per_second`], often 10 ms.
-/// Zero where the kernel does not report it.
+/// The sum over `cpus` of the time that the hypervisor withheld the CPU while a thread was runnable
+/// there: `steal` of `/proc/stat` (proc_stat(5)). The resolution is a clock tick, often 10 ms. Zero
+/// where the kernel does not report it.
 pub fn stolen_by_hypervisor(cpus: &[usize]) -> Nanos {
     let ticks =
         File::open("/proc/stat").and_then(io::read_to_string).map_or(0, |text| steal(&text, cpus));

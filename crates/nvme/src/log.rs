@@ -64,7 +64,7 @@ pub struct ErrorEntry {
     pub command_info: u64,
     #[doc(hidden)]
     pub reserved40: [u8; 23],
-    /// LPVER, 63. 1: CSI and OPC are valid.
+    /// LPVER, 63. 1: OPC is valid (and CSI, byte 30, which is not decoded here).
     pub version: u8,
 }
 

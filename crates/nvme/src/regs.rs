@@ -41,8 +41,8 @@ pub const fn cq_head_doorbell(queue: QueueId, dstrd: u8) -> u32 {
     doorbell(2 * queue.0 as u32 + 1, dstrd)
 }
 
-/// DSTRD has four bits. Strides above 2^13 bytes with the highest queue identifiers exceed 32 bits;
-/// no BAR is that large.
+/// DSTRD has four bits. With DSTRD above 13 (strides above 2^15 bytes) the offsets of the highest
+/// queue identifiers exceed 32 bits; no BAR is that large.
 const fn doorbell(index: u32, dstrd: u8) -> u32 {
     DOORBELLS.wrapping_add(index.wrapping_mul(4 << (dstrd & 0xf)))
 }

@@ -10,16 +10,17 @@ use crate::{Cqe, QueueId, Sqe};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingIndex {
     slot: u32,
-    entries: u32,
+    /// Slots of the queue.
+    slots: u32,
     phase: bool,
 }
 
 impl RingIndex {
-    /// The index of an empty queue of `entries` slots (2 to 65,536). The first pass has phase 1
+    /// The index of an empty queue of `slots` slots (2 to 65,536). The first pass has phase 1
     /// (Base §3.3.1.2).
-    pub fn new(entries: u32) -> RingIndex {
-        debug_assert!((2..=65_536).contains(&entries));
-        RingIndex { slot: 0, entries, phase: true }
+    pub fn new(slots: u32) -> RingIndex {
+        debug_assert!((2..=65_536).contains(&slots));
+        RingIndex { slot: 0, slots, phase: true }
     }
 
     /// The next slot, which is also the doorbell value.
@@ -34,25 +35,24 @@ impl RingIndex {
 
     /// Entries that a producer may add, given the consumer's `head`.
     pub fn room(&self, head: u32) -> u32 {
-        let used =
-            if self.slot >= head { self.slot - head } else { self.slot + self.entries - head };
+        let used = if self.slot >= head { self.slot - head } else { self.slot + self.slots - head };
         // One slot stays empty, so that a full ring differs from an empty one (Base §3.3.1.2).
-        self.entries - 1 - used
+        self.slots - 1 - used
     }
 
     /// Entries that a consumer may take, given the producer's `tail`; `None` if the tail is outside
     /// the queue.
     pub fn available(&self, tail: u32) -> Option<u32> {
         // The tail comes from the other side and may be any value.
-        (tail < self.entries).then(|| {
-            if tail >= self.slot { tail - self.slot } else { tail + self.entries - self.slot }
+        (tail < self.slots).then(|| {
+            if tail >= self.slot { tail - self.slot } else { tail + self.slots - self.slot }
         })
     }
 
     /// Advances by one slot.
     pub fn advance(&mut self) {
         self.slot += 1;
-        if self.slot == self.entries {
+        if self.slot == self.slots {
             self.slot = 0;
             self.phase = !self.phase;
         }
@@ -60,9 +60,9 @@ impl RingIndex {
 
     /// Advances by `slots` slots, at most to the end of the queue.
     pub fn advance_by(&mut self, slots: u32) {
-        debug_assert!(slots <= self.entries - self.slot);
+        debug_assert!(slots <= self.slots - self.slot);
         self.slot += slots;
-        if self.slot >= self.entries {
+        if self.slot >= self.slots {
             self.slot = 0;
             self.phase = !self.phase;
         }
@@ -80,14 +80,15 @@ pub trait SqSlots {
 
 /// Memory of a completion queue: the controller stores, the host loads.
 pub trait CqSlots {
-    /// Stores an entry: the first word, then the word with the phase tag, as a release.
+    /// Stores an entry: the first 8 bytes, then the 8 bytes with the phase tag, as a release.
     fn store(&self, slot: u32, cqe: &Cqe);
-    /// Loads an entry if its phase tag is `phase`: the second word as an acquire, then the first.
+    /// Loads an entry if its phase tag is `phase`: the second 8 bytes as an acquire, then the first.
     /// `None`: no new entry.
     fn load(&self, slot: u32, phase: bool) -> Option<Cqe>;
     /// Loads consecutive entries from `slot` and passes each to `each` with its element of `out`,
     /// until `out` is used up, an entry is not new, or `each` returns false. The slots must not
-    /// exceed the end of the queue. Returns the number of entries.
+    /// exceed the end of the queue. Returns the number of entries taken; the one for which `each`
+    /// returned false is not.
     fn load_run<T>(
         &self,
         slot: u32,

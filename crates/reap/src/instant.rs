@@ -77,7 +77,7 @@ impl Sub for Instant {
     }
 }
 
-/// When a wait ends at the latest, for the floors below: never, if there is no limit.
+/// The latest end of a wait, as the lower crates take it: `Nanos::MAX` if there is no limit.
 #[inline]
 pub(crate) fn deadline(until: Option<Instant>) -> Nanos {
     until.map_or(Nanos::MAX, Instant::nanos)

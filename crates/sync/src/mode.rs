@@ -36,8 +36,9 @@ where
     /// request that an earlier owner has not adopted. Returns the start mode.
     ///
     /// To change the start mode: first change what `start_mode` returns, then
-    /// [`request`](ModeCell::request) it of every owner. Either the owner's second call of
-    /// `start_mode` returns the new mode, or the request comes after that call.
+    /// [`request`](ModeCell::request) it of every owner. This function calls `start_mode` again
+    /// after it has discarded the old request. So a new start mode is either returned by that second
+    /// call, or its request comes after that call and stays.
     pub fn begin(&self, start_mode: impl Fn() -> T) -> T {
         let mode = start_mode();
         let word = mode.into();
@@ -57,10 +58,10 @@ where
         self.requested.swap(mode.into(), Ordering::AcqRel);
     }
 
-    /// Any thread: requests `mode` if `unfit` is the mode requested last. Returns whether it was.
-    pub fn replace_request(&self, unfit: T, mode: T) -> bool {
+    /// Any thread: requests `new` if `old` is the mode requested last. Returns whether it was.
+    pub fn replace_request(&self, old: T, new: T) -> bool {
         self.requested
-            .compare_exchange(unfit.into(), mode.into(), Ordering::AcqRel, Ordering::Relaxed)
+            .compare_exchange(old.into(), new.into(), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
     }
 

@@ -12,8 +12,8 @@ use crate::{Mutex, WakeFlag, lock};
 /// ```
 ///
 /// Returned tags are not handed to a waiter: all waiting threads are woken and try again, each for
-/// its own software queue. With at least one tag per queue, a thread that is slow to try keeps no
-/// tag from the others. With fewer tags, [`is_among_first`](TagWaitList::is_among_first) makes the
+/// its own software queue. If there are at least as many tags as queues, a woken thread that is slow
+/// to try does not hold up the others. With fewer tags, [`is_among_first`](TagWaitList::is_among_first) makes the
 /// waiters take turns.
 #[derive(Debug, Default)]
 pub struct TagWaitList {

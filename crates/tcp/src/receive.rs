@@ -73,7 +73,7 @@ struct Filling<B> {
     at: usize,
     end: usize,
     /// Every [`PayloadMemory::write`] so far has succeeded.
-    stored: bool,
+    intact: bool,
 }
 
 /// Receive state of one direction of a connection.
@@ -82,10 +82,10 @@ pub struct Receiver<M: PayloadMemory = Heap> {
     memory: M,
     side: Side,
     digests: Digests,
-    /// The staging buffer; `staging[begin..end]` are received bytes that are not parsed yet.
+    /// The staging buffer; `staging[parsed..received]` are received bytes that are not parsed yet.
     staging: Box<[u8]>,
-    begin: usize,
-    end: usize,
+    parsed: usize,
+    received: usize,
     filling: Option<Filling<M::Buffer>>,
     /// The data that the last header announced are followed by a digest.
     has_digest: bool,
@@ -94,38 +94,41 @@ pub struct Receiver<M: PayloadMemory = Heap> {
 }
 
 impl Receiver {
-    /// A receiver for the end `side`, with digests off and payload on the heap.
+    /// A receiver of the host or of the controller (`side`), with digests off and payload on the
+    /// heap.
     pub fn new(side: Side) -> Receiver {
         Receiver::with_memory(side, Heap)
     }
 
     /// Buffers for the next read of the socket, in this order: the rest of the current payload,
-    /// then the staging buffer. Both are empty if [`Receiver::take`] must be called first.
+    /// then the staging buffer. After the read, pass the number of bytes to [`Receiver::filled`]. Both
+    /// are empty if the staging buffer is full: call [`Receiver::take`] first.
     pub fn space(&mut self) -> [&mut [u8]; 2] {
         self.compact();
         let payload = match &mut self.filling {
-            Some(filling) if self.end == 0 => {
+            Some(filling) if self.received == 0 => {
                 filling.buffer.get_mut(filling.at..filling.end).unwrap_or_default()
             }
             _ => &mut [],
         };
-        [payload, &mut self.staging[self.end..]]
+        [payload, &mut self.staging[self.received..]]
     }
 }
 
 impl<M: PayloadMemory> Receiver<M> {
-    /// Size of the staging buffer in bytes until [`Receiver::begin`].
+    /// Size of the staging buffer in bytes until [`Receiver::begin`] is called.
     pub const SMALL: usize = 512;
 
-    /// A receiver for the end `side`, with digests off and payload in `memory`.
+    /// A receiver of the host or of the controller (`side`), with digests off and payload in
+    /// `memory`.
     pub fn with_memory(side: Side, memory: M) -> Receiver<M> {
         Receiver {
             memory,
             side,
             digests: Digests::default(),
             staging: vec![0; Self::SMALL].into(),
-            begin: 0,
-            end: 0,
+            parsed: 0,
+            received: 0,
             filling: None,
             has_digest: false,
             last: Vec::new(),
@@ -142,18 +145,18 @@ impl<M: PayloadMemory> Receiver<M> {
     pub fn begin(&mut self, digests: Digests, room: usize) {
         self.digests = digests;
         let mut staging = vec![0; room.max(Self::SMALL)];
-        let rest = self.begin..self.end;
+        let rest = self.parsed..self.received;
         staging[..rest.len()].copy_from_slice(&self.staging[rest.clone()]);
-        (self.begin, self.end) = (0, rest.len());
+        (self.parsed, self.received) = (0, rest.len());
         self.staging = staging.into();
     }
 
     /// Moves unparsed bytes to the front, so that a header is always contiguous in the staging
     /// buffer.
     fn compact(&mut self) {
-        if self.begin > 0 {
-            self.staging.copy_within(self.begin..self.end, 0);
-            (self.begin, self.end) = (0, self.end - self.begin);
+        if self.parsed > 0 {
+            self.staging.copy_within(self.parsed..self.received, 0);
+            (self.parsed, self.received) = (0, self.received - self.parsed);
         }
     }
 
@@ -162,31 +165,31 @@ impl<M: PayloadMemory> Receiver<M> {
     /// [`Receiver::take`] until it returns `None`.
     pub fn room(&mut self) -> &mut [u8] {
         self.compact();
-        &mut self.staging[self.end..]
+        &mut self.staging[self.received..]
     }
 
     /// `n` bytes were read into [`Receiver::room`].
     pub fn stored(&mut self, n: usize) {
-        self.end = (self.end + n).min(self.staging.len());
+        self.received = (self.received + n).min(self.staging.len());
     }
 
     /// `n` bytes were read into [`Receiver::space`], payload first.
     pub fn filled(&mut self, n: usize) {
         let mut rest = n;
         if let Some(filling) = &mut self.filling
-            && self.begin == self.end
+            && self.parsed == self.received
         {
             let payload = rest.min(filling.end - filling.at);
             filling.at += payload;
             rest -= payload;
         }
-        self.end = (self.end + rest).min(self.staging.len());
+        self.received = (self.received + rest).min(self.staging.len());
     }
 
     /// Sets the destination of the `len` bytes of data that the last header announced: `buffer`,
     /// from offset `at`. The buffer must have at least `at + len` bytes.
     pub fn place(&mut self, buffer: M::Buffer, at: usize, len: u32) {
-        self.filling = Some(Filling { buffer, from: at, at, end: at + len as usize, stored: true });
+        self.filling = Some(Filling { buffer, from: at, at, end: at + len as usize, intact: true });
     }
 
     /// The next complete header or payload; `None` if more bytes are needed.
@@ -196,31 +199,31 @@ impl<M: PayloadMemory> Receiver<M> {
     /// unknown.
     pub fn take(&mut self) -> Result<Option<Item<M::Buffer>>, Violation> {
         if let Some(filling) = &mut self.filling {
-            let n = (filling.end - filling.at).min(self.end - self.begin);
-            let bytes = &self.staging[self.begin..self.begin + n];
+            let n = (filling.end - filling.at).min(self.received - self.parsed);
+            let bytes = &self.staging[self.parsed..self.parsed + n];
             // Payload that was read into the staging buffer; `space` lets the rest be read directly
             // into the payload buffer.
-            filling.stored &= self.memory.write(&mut filling.buffer, filling.at, bytes);
-            (filling.at, self.begin) = (filling.at + n, self.begin + n);
+            filling.intact &= self.memory.write(&mut filling.buffer, filling.at, bytes);
+            (filling.at, self.parsed) = (filling.at + n, self.parsed + n);
             if filling.at < filling.end {
                 return Ok(None);
             }
             // A wrong data digest is not fatal: it fails the command, and the connection goes on.
-            let mut intact = filling.stored;
+            let mut intact = filling.intact;
             if self.has_digest {
-                let Some(sent) = self.staging[self.begin..self.end].first_chunk() else {
+                let Some(sent) = self.staging[self.parsed..self.received].first_chunk() else {
                     return Ok(None);
                 };
                 intact &= Some(u32::from_le_bytes(*sent))
                     == self.memory.digest(&filling.buffer, filling.from..filling.end);
-                self.begin += DIGEST;
+                self.parsed += DIGEST;
             }
             return Ok(self
                 .filling
                 .take()
                 .map(|filling| Item::Data { buffer: filling.buffer, intact }));
         }
-        let bytes = &self.staging[self.begin..self.end];
+        let bytes = &self.staging[self.parsed..self.received];
         // A header is decoded once it is complete; until then its bytes stay in the staging buffer.
         let Ok((common, _)) = Common::read_from_prefix(bytes) else { return Ok(None) };
         let shape = common
@@ -238,7 +241,7 @@ impl<M: PayloadMemory> Receiver<M> {
             }
         }
         let pdu = Pdu::read(prefix, common, shape);
-        self.begin += shape.prefix;
+        self.parsed += shape.prefix;
         self.has_digest = shape.data_digest;
         Ok(pdu.map(Item::Head))
     }

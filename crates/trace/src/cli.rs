@@ -40,7 +40,7 @@ impl Settings {
                 "`{word}` is one argument too many: the arguments are MODE, INTERVAL and COUNT"
             ));
         }
-        // A rate is a sum over all interrupts, so none may be left out.
+        // `--freq N` traces one interrupt in N. A rate is a sum over all, so none may be left out.
         if mode == Mode::Rate && args.freq.is_some_and(|freq| freq > 1) {
             return usage("`rate` counts every interrupt: --freq goes with `completions`, `delay` and `latency`".into());
         }

@@ -2,7 +2,7 @@
 //! to which hardware queue.
 //!
 //! The eBPF program learns the line of a queue by itself when completions run in the interrupt
-//! handler, or when a single line raises the softirq. If it knows the line beforehand, the counts
+//! handler, or in a softirq that only one line has raised. If it knows the line beforehand, the counts
 //! are exact from the first completion on, also for requests that complete on another CPU.
 
 use crate::Error;
@@ -160,9 +160,9 @@ impl Topology {
         counts.trim().split(',').filter_map(|count| count.parse::<u64>().ok()).sum()
     }
 
-    /// Entries of a table for all interrupt numbers: spare entries for devices that appear later
-    /// are included.
-    pub(crate) fn irq_numbers(&self) -> u32 {
+    /// Length of a table indexed by interrupt number, with spare entries for devices that appear
+    /// later.
+    pub(crate) fn irq_table_len(&self) -> u32 {
         let all = numbered(&self.root.join("sys/kernel/irq"));
         all.last().copied().unwrap_or(0).saturating_add(257)
     }

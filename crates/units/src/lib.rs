@@ -1,5 +1,5 @@
-//! Types that every crate shares: instants and spans of time, kinds of operation and size classes,
-//! which are those of `completion`, as that crate depends on no other; and lists of CPUs.
+//! Types that all crates share. [`Nanos`], [`Op`] and [`Class`] are re-exported from `completion`,
+//! which defines them because it depends on no other crate. Lists of CPUs are defined here.
 //!
 //! Crates without I/O read no clock: their callers pass the time as [`Nanos`]. The library `reap`
 //! reads its clock once per batch, the simulator passes its virtual time.
@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-pub use completion::{Class, Nanos, Op, nearest};
+pub use completion::{Class, Nanos, Op, nearest_name};
 
 /// Parses a list of CPUs such as `0-3,8,10-11`. Returns them in ascending order without duplicates.
 ///

@@ -69,7 +69,7 @@ impl Socket {
     /// The error of fcntl(2).
     pub fn new(stream: impl Into<Arc<UnixStream>>, max_bytes: u32) -> io::Result<Socket> {
         let stream = stream.into();
-        // O_NONBLOCK is shared by all descriptors of the socket (`try_clone`).
+        // This makes every clone of the stream (`try_clone`) non-blocking, too.
         stream.set_nonblocking(true)?;
         Ok(Socket {
             stream,

@@ -11,7 +11,7 @@ fn a_slip_is_forgiven() {
         ("irqpoll", "irq-poll"),
         ("di", "dim"),
     ] {
-        assert_eq!(nearest(given, NAMES), Some(meant), "{given}");
+        assert_eq!(nearest_name(given, NAMES), Some(meant), "{given}");
     }
 }
 
@@ -19,7 +19,7 @@ fn a_slip_is_forgiven() {
 fn unlike_names_get_no_hint() {
     let long = "poll".repeat(17);
     for given in ["", "x", "frobnicate", long.as_str()] {
-        assert_eq!(nearest(given, NAMES), None, "{given}");
+        assert_eq!(nearest_name(given, NAMES), None, "{given}");
     }
-    assert_eq!(nearest("poll", []), None);
+    assert_eq!(nearest_name("poll", []), None);
 }

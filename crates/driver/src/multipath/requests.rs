@@ -15,7 +15,7 @@ pub struct RequestId {
 }
 
 impl RequestId {
-    /// Packs the identifier into a number, for a token.
+    /// Packs the identifier into a number: the token of the request's command on a path.
     pub fn to_bits(self) -> u64 {
         u64::from(self.uses) << 32 | u64::from(self.slot)
     }
@@ -45,6 +45,7 @@ pub(super) enum RequestState {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestSlot {
+    /// The caller's token of the request.
     pub(super) token: u64,
     pub(super) state: RequestState,
     uses: u32,
@@ -117,7 +118,8 @@ impl Slots {
             self.grow();
         }
         let id = self.free;
-        // Cannot fail: only `grow` and `remove` change the free list. Not worth a panic.
+        // Cannot fail: the free list holds only slots of `list`. If it did, an identifier that no
+        // slot has is better than a panic.
         let Some(slot) = self.list.get_mut(id as usize) else {
             return RequestId { slot: END, uses: 0 };
         };
@@ -169,7 +171,8 @@ impl Slots {
     #[inline]
     pub(super) fn take_sent(&mut self, id: RequestId, path: PathId) -> Option<(u64, Op)> {
         let slot = self.list.get_mut(id.slot as usize)?;
-        // A request that has failed before needs its retry state closed: the slow path does that.
+        // A request that has failed before is left to the slow path (`close`), which also records
+        // how long the request was stalled.
         if slot.uses != id.uses || slot.state != RequestState::Sent(path) || slot.retrying {
             return None;
         }
@@ -183,7 +186,7 @@ impl Slots {
     pub(super) fn remove(&mut self, id: RequestId) {
         let free = self.free;
         if let Some(slot) = self.get_mut(id) {
-            // The slot gets a new generation, so that a late completion of this request finds
+            // The slot's uses are counted, so that a late completion of this request finds
             // nothing.
             (slot.state, slot.uses) = (RequestState::Free(free), slot.uses.wrapping_add(1));
             self.free = id.slot;

@@ -117,8 +117,9 @@ impl PoolOptions {
         let pinning = self.pinner.clone().map(|pinner| Arc::new(Pinning::new(pinner)));
         let file = pages.file.take().map(|file| (file, 0));
         // SAFETY: the mapping has this size, is zeroed, and is dropped after the extent (`Pool`).
-        let own =
-            unsafe { Extent::new((pages.mapping.at, bytes), space.pool(), pinning.clone(), file) }?;
+        let own = unsafe {
+            Extent::new((pages.mapping.at, bytes), space.pool_base(), pinning.clone(), file)
+        }?;
         let alignment = u64::from(self.alignment).next_power_of_two().clamp(MIN_BLOCK, CHUNK);
         let (blocks, rings) = (Mutex::new(Buddy::new(bytes)), Mutex::default());
         Ok(DmaPool(Arc::new(Pool {

@@ -1,4 +1,4 @@
-//! Allocation of bus addresses: the base of a pool, and the addresses of its regions. They never
+//! Allocation of bus addresses, for a pool and for the regions registered beside it. They never
 //! equal pointers, and fit the address width of the device.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,8 @@ use super::{CHUNK, PAGE};
 
 /// Default address width in bits.
 pub(super) const USUAL_BITS: u32 = 48;
-/// Lowest bus address in use. Below, null pointers are detected, and x86 has its MSI address range.
+/// Lowest bus address in use. Lower addresses are left out, so that a null pointer is detected, and
+/// because x86 has its MSI address range there.
 const FIRST: u64 = 1 << 32;
 /// Pools rotate through this many slots of bus addresses, away from where Linux places process
 /// memory. Two pools rarely share one, so that an address of the wrong pool is detected too.
@@ -60,7 +61,7 @@ impl AddressSpace {
     }
 
     /// Bus address of the pool's first byte.
-    pub fn pool(&self) -> u64 {
+    pub fn pool_base(&self) -> u64 {
         self.pool.start
     }
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::ioctl::opcode;
 use vfio_bindings::bindings::vfio as bind;
 
-/// Limit on the size of an answer. The longest lists the IOVA ranges of an IOMMU.
+/// Limit on the size of an answer. The longest answer is the list of an IOMMU's IOVA ranges.
 const MAX_BYTES: usize = 1 << 20;
 
 /// Calls that take a number or nothing as argument: for [`call_value`].
@@ -42,8 +42,8 @@ pub(super) fn call_value(
     ValueCall(call): ValueCall,
     value: u32,
 ) -> io::Result<u32> {
-    // SAFETY: the kernel takes the argument of these calls for a number, not for an address, or has
-    // none.
+    // SAFETY: the kernel takes the argument of these calls as a number, never as an address, or
+    // ignores it.
     to_result(unsafe { libc::ioctl(fd.as_raw_fd(), opcode_of(call), libc::c_ulong::from(value)) })
 }
 
@@ -79,9 +79,9 @@ pub(super) fn call_struct(
     let mut first = words[0].to_ne_bytes();
     first[..4].copy_from_slice(&bytes);
     words[0] = u64::from_ne_bytes(first);
-    // SAFETY: the structure of each such call begins with `argsz`, and the kernel reads and writes
-    // that many bytes of it at most, which are the words', aligned as its widest field. Descriptors
-    // and addresses in it are checked by the kernel; memory that it pins is the responsibility of
+    // SAFETY: the structure of each such call begins with `argsz`, and the kernel accesses at most
+    // that many bytes of it. `argsz` is the size of `words`, and `u64` is aligned for every field of
+    // the structure. Descriptors and addresses in it are checked by the kernel; memory that it pins is the responsibility of
     // the caller (`Container`).
     to_result(unsafe {
         libc::ioctl(fd.as_fd().as_raw_fd(), opcode_of(call), words.as_mut_ptr().cast::<c_void>())

@@ -136,7 +136,7 @@ impl<T: QueueTransport> Inner<T> {
             self.adopt(mode);
         }
         if now >= self.late_at {
-            self.cancel_late(now);
+            self.cancel_overdue(now);
         }
         // io_uring submits and waits in one system call: leave the SQEs for the sleep that may
         // follow.
@@ -428,8 +428,8 @@ impl<T: QueueTransport> Inner<T> {
     /// Asks the kernel to cancel late requests. It may not be able to, so each request still ends
     /// with a completion of its own, and its buffer stays lent until then.
     #[cold]
-    fn cancel_late(&mut self, now: Nanos) {
-        let (late, next) = self.transport.cancel_late(now, self.timeout);
+    fn cancel_overdue(&mut self, now: Nanos) {
+        let (late, next) = self.transport.cancel_overdue(now, self.timeout);
         self.set_late_at(next);
         if late > 0 {
             self.reporter.cancelled(late, self.shared.id - 1, self.timeout);
@@ -520,7 +520,7 @@ impl<T: QueueTransport> Orphan for Inner<T> {
         // thread.
         self.requests.defer_drops();
         if now >= self.late_at {
-            self.cancel_late(now);
+            self.cancel_overdue(now);
         }
         self.transport.commit();
         self.poll(WEIGHT);
@@ -1222,7 +1222,7 @@ impl<T: QueueTransport> Drop for Submission<'_, T> {
             }
         }
         if commands > 0 {
-            if T::CANCELS_LATE && inner.late_at == Nanos::MAX {
+            if T::CANCELS_OVERDUE && inner.late_at == Nanos::MAX {
                 // A clock read per idle period: `now` may be the caller's, and old.
                 let at = hw::now() + inner.timeout;
                 inner.set_late_at(at);

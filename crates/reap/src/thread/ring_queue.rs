@@ -201,7 +201,7 @@ impl RingQueue {
 
 impl QueueTransport for RingQueue {
     const SUBMITS_IN_SLEEP: bool = false;
-    const CANCELS_LATE: bool = false;
+    const CANCELS_OVERDUE: bool = false;
     const REAPED_BY_OTHERS: bool = true;
 
     type Posting<'a> = RingPosting<'a>;

@@ -33,9 +33,9 @@ pub(crate) trait QueueTransport: Notification<Thread = WaiterId> + Send + 'stati
     /// came before it, all in one system call.
     const SUBMITS_IN_SLEEP: bool;
 
-    /// The queue's own thread cancels late requests ([`QueueTransport::cancel_late`]); otherwise
+    /// The queue's own thread cancels late requests ([`QueueTransport::cancel_overdue`]); otherwise
     /// the controller's task aborts them.
-    const CANCELS_LATE: bool;
+    const CANCELS_OVERDUE: bool;
 
     /// When a thread drops its queue with commands in flight, other threads that share the hardware
     /// queue reap them. Otherwise the queue is handed to a task that does.
@@ -147,7 +147,7 @@ pub(crate) trait QueueTransport: Notification<Thread = WaiterId> + Send + 'stati
 
     /// Cancels every command that was posted at least `timeout` before `now`, once each. Returns
     /// how many, and when the next one becomes late.
-    fn cancel_late(&mut self, _now: Nanos, _timeout: Nanos) -> (u32, Nanos) {
+    fn cancel_overdue(&mut self, _now: Nanos, _timeout: Nanos) -> (u32, Nanos) {
         (0, Nanos::MAX)
     }
 

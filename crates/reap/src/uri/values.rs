@@ -36,7 +36,7 @@ pub(crate) fn each_parameter(
 
 /// The error for an unknown parameter; it suggests the nearest one or lists all.
 pub(crate) fn no_parameter(key: &str, known: &str) -> String {
-    let nearest = units::nearest(key, known.split(", "));
+    let nearest = units::nearest_name(key, known.split(", "));
     let hint =
         nearest.map_or_else(|| format!("known are {known}"), |k| format!("did you mean `{k}`?"));
     format!("there is no parameter `{key}`; {hint}")

@@ -57,7 +57,8 @@ pub(super) struct Globals {
 pub(super) struct Cycle {
     /// Time of the interrupt in nanoseconds, in mode `delay` only.
     pub at: u64,
-    /// Serial number, per CPU, of the softirq run that the interrupt interrupted; 0: none.
+    /// Serial number, per CPU, of the softirq run (a *visit* in the BPF program) that the interrupt
+    /// interrupted; 0: none.
     pub visit: u64,
     /// Completions so far.
     pub count: u32,

@@ -90,7 +90,7 @@ impl Tracer {
             pad: 0,
             filter,
         };
-        let object = load(settings.mode, &config, machine.irq_numbers())?;
+        let object = load(settings.mode, &config, machine.irq_table_len())?;
         write_known_lines(&object, machine, &known, disks, lines)?;
         let mut links = Vec::new();
         // Attaching takes a while; nothing is counted until `set_counting`.

@@ -49,8 +49,8 @@ pub struct Input<'a> {
 
 /// The files and environment variables that a job file refers to.
 pub trait Environment {
-    /// The name and contents of the file that the file `from` includes as `path`. The name of a
-    /// file must not depend on `path`, so that cycles are detected. fio searches the working
+    /// The name and contents of the file that the file `from` includes as `path`. The name
+    /// is canonical: all paths to a file give the same name, so that cycles are detected. fio searches the working
     /// directory, then the directory of `from`.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ pub fn option(name: &str) -> Option<Argument> {
 
 /// The fio option whose name is similar to `name`, for a suggestion.
 pub fn nearest_option(name: &str) -> Option<&'static str> {
-    units::nearest(name, options::names())
+    units::nearest_name(name, options::names())
 }
 
 /// Parses the job files of one command line. As in fio each file starts without `[global]` options,
@@ -211,7 +211,7 @@ impl Parser<'_> {
             return false;
         }
         if self.parsed.jobs.len() as u64 > options::MAX_JOBS {
-            // `finish` reports the error. Further jobs would only take memory.
+            // `Parser::finish` reports the error. Further jobs would only take memory.
             return true;
         }
         let at = &section.location;
@@ -230,13 +230,13 @@ impl Parser<'_> {
                 })
                 .ok();
         }
-        // Set before `finish`, which puts `directory` before the names of these files as well.
+        // Set before `JobBuilder::finish`, which puts `directory` before the names of these files as well.
         if let Some(list) = list.as_ref().filter(|_| draft.job.filenames.is_empty()) {
             draft.job.filenames.clone_from(&list.files);
         }
         let (mut errors, mut warnings) = (Vec::new(), Vec::new());
         let mut job = draft.finish(&section.name, &mut errors, &mut warnings);
-        // Set after `finish`, because the log overrides rw=.
+        // Set after `JobBuilder::finish`, because the log overrides rw=.
         if let Some(list) = list {
             job.set_iolog(list);
         }

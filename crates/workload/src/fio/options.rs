@@ -360,7 +360,7 @@ fn ioengine(text: &str) -> Result<Option<String>, ValueError> {
     if known::ENGINES.contains(&name) {
         return Ok(Some(text.to_owned()));
     }
-    let near = units::nearest(name, known::ENGINES.iter().copied())
+    let near = units::nearest_name(name, known::ENGINES.iter().copied())
         .map_or(String::new(), |near| format!("; did you mean '{near}'?"));
     Err(format!("'{text}' is not an fio I/O engine{near}"))
 }
@@ -374,7 +374,7 @@ fn pattern(text: &str) -> Result<Pattern, ValueError> {
     let known = Pattern::NAMES.iter().find(|(known, ..)| *known == name);
     let &(_, direction, random) = known.ok_or_else(|| {
         let names = Pattern::NAMES.map(|(name, ..)| name);
-        let near = units::nearest(name, names)
+        let near = units::nearest_name(name, names)
             .map_or(String::new(), |near| format!("; did you mean '{near}'?"));
         format!("'{name}' is not one of {}{near}", names.join(", "))
     })?;

@@ -101,8 +101,8 @@ pub struct ResourceUsage {
 pub struct CompletionStats {
     /// The completion mode.
     pub mode: String,
-    /// CPU time per I/O of the threads that submit and reap, in nanoseconds, without an embedded
-    /// controller's.
+    /// CPU time per I/O of the threads that submit and reap, in nanoseconds. The CPU time of an
+    /// embedded controller is not included.
     pub cpu_ns_per_io: f64,
     /// CPU time per I/O that the embedded controller spent on signalling completions, in
     /// nanoseconds; `None` for other devices, where it cannot be measured.
@@ -141,7 +141,8 @@ impl JobResult {
     /// Adds a thread that has ended.
     pub fn add(&mut self, generator: &Generator, usage: ResourceUsage) {
         let stats = generator.stats();
-        // `Stats::merge` keeps `measure` of the left side, and empty statistics have the default.
+        // The first statistics replace the empty ones, because `Stats::merge` keeps the left side's
+        // `measure`, which would be the default instead of the job's.
         if self.threads == 0 {
             self.stats = stats.clone();
         } else {

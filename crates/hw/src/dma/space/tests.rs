@@ -18,7 +18,7 @@ fn pools_fit_the_address_width() {
             (1024 * GIB, 64),
         ] {
             let space = AddressSpace::new(bytes, bits, &[]).unwrap();
-            let (base, limit) = (space.pool(), space.limit());
+            let (base, limit) = (space.pool_base(), space.limit());
             assert!(
                 base >= FIRST && base % 4096 == 0 && base + bytes <= limit,
                 "{bytes} at {base:#x} below {limit:#x}"
@@ -37,7 +37,7 @@ fn two_pools_rarely_share_an_address() {
         (0..8).map(|_| AddressSpace::new(GIB, 39, &[]).unwrap()).collect();
     for (n, one) in spaces.iter().enumerate() {
         assert!(
-            spaces[n + 1..].iter().all(|other| !other.pool.contains(&one.pool())),
+            spaces[n + 1..].iter().all(|other| !other.pool.contains(&one.pool_base())),
             "{spaces:#x?}"
         );
     }
@@ -112,7 +112,7 @@ fn iommu_windows_are_respected() {
     let windows = [0..0xfee0_0000, 0xfef0_0000..1 << 39];
     for _ in 0..2 * SLOTS {
         let space = AddressSpace::new(GIB, 48, &windows).unwrap();
-        assert!(space.pool() >= FIRST && space.pool() + GIB <= 1 << 39, "{space:#x?}");
+        assert!(space.pool_base() >= FIRST && space.pool_base() + GIB <= 1 << 39, "{space:#x?}");
         assert_eq!(space.limit(), 1 << 39);
     }
     assert_eq!(
@@ -123,7 +123,7 @@ fn iommu_windows_are_respected() {
     assert_eq!(
         AddressSpace::new(2 * GIB, 48, &[FIRST..FIRST + GIB, 4 * FIRST..5 * FIRST - 5000])
             .unwrap()
-            .pool(),
+            .pool_base(),
         4 * FIRST
     );
     assert_eq!(
@@ -154,7 +154,7 @@ proptest! {
                 taken.push(base..base + bytes);
             }
         }
-        prop_assert!(space.pool().is_multiple_of(CHUNK));
+        prop_assert!(space.pool_base().is_multiple_of(CHUNK));
         for Range { start, end } in taken {
             prop_assert!(start >= FIRST && start % PAGE == 0);
             // One window, or several overlapping ones, contain all of it.

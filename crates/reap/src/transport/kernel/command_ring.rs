@@ -575,7 +575,7 @@ impl CommandRing {
     /// Submits cancellations of commands posted at least `timeout` before `now`, once each. Returns
     /// how many, and when the next command becomes late.
     #[cold]
-    pub(super) fn cancel_late(&mut self, now: Nanos, timeout: Nanos) -> (u32, Nanos) {
+    pub(super) fn cancel_overdue(&mut self, now: Nanos, timeout: Nanos) -> (u32, Nanos) {
         let (before, mut late, mut next) =
             (std::mem::replace(&mut self.late_scan_at, now), 0, Nanos::MAX);
         for (at, command) in (0..).zip(self.commands.iter_mut()) {

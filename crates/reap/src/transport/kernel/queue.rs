@@ -41,8 +41,9 @@ const INTERRUPT_TAGS: u32 = 16;
 /// EBADF, for a write to a descriptor that is open for reading; reported as EROFS (errno(3)).
 const EBADF: u32 = 9;
 const EROFS: u32 = 30;
-/// Errnos of a device that is being removed (EIO, ENXIO, EINVAL without a path, ENOSPC past a size
-/// of 0); reported as ENODEV.
+/// Errnos of requests to a device that is being removed; reported as ENODEV. EIO, ENXIO; EINVAL: a
+/// namespace's head device has no path left; ENOSPC: the device's size is 0, so any write is past
+/// its end.
 const GONE_ERRNOS: [u32; 4] = [5, 6, 22, 28];
 const ENODEV: u32 = 19;
 /// EIO: a read past the end of a file that was truncated.
@@ -59,16 +60,16 @@ pub(crate) struct UringQueue {
     kernel_mode: Option<Mode>,
     /// Only the thread that made the rings may use them (SINGLE_ISSUER).
     bound: bool,
-    /// The poller of a thread that sleeps on several queues, and whether completions are reported
-    /// there.
+    /// The epoll instance in which a thread sleeps that has several queues, and whether completions
+    /// are reported there.
     poller: Arc<Poller>,
     watched: bool,
 }
 
 impl UringQueue {
     /// Rings for `tags` requests in flight in `mode`. `wake` ends a sleep in them; `counts` are the
-    /// queue's. `owned`: only the calling thread will ever use them. A thread that sleeps in
-    /// `poller` has completions reported there.
+    /// queue's. `owned`: only the calling thread will ever use them. A thread with several queues
+    /// sleeps in `poller`, an epoll instance, where completions are then reported.
     ///
     /// # Errors
     /// The kernel refuses a ring; for one of the kernel's own modes, a test read shows that it
@@ -150,7 +151,7 @@ impl UringQueue {
     fn translate_errno(kernel_file: &KernelFile, completed: &mut Completed) {
         completed.result = match completed.result {
             EBADF if kernel_file.target().facts().read_only => EROFS,
-            // Only these ask the system whether the device is gone: it is a system call.
+            // Only for these errnos the system is asked whether the device is gone: a system call.
             errno if GONE_ERRNOS.contains(&errno) && kernel_file.target().is_gone() => ENODEV,
             errno => errno,
         };
@@ -186,9 +187,10 @@ impl Post for &mut UringQueue {
     }
 }
 
+/// The methods are described in [`QueueTransport`].
 impl QueueTransport for UringQueue {
     const SUBMITS_IN_SLEEP: bool = true;
-    const CANCELS_LATE: bool = true;
+    const CANCELS_OVERDUE: bool = true;
     const REAPED_BY_OTHERS: bool = false;
 
     type Posting<'a> = &'a mut UringQueue;
@@ -287,17 +289,17 @@ impl QueueTransport for UringQueue {
         }
     }
 
-    fn cancel_late(&mut self, now: Nanos, timeout: Nanos) -> (u32, Nanos) {
-        // Polled requests cannot be cancelled, and are not late for long.
-        self.interrupt.cancel_late(now, timeout)
+    fn cancel_overdue(&mut self, now: Nanos, timeout: Nanos) -> (u32, Nanos) {
+        // Polled requests (IOPOLL) cannot be cancelled; the kernel's own time-out ends them.
+        self.interrupt.cancel_overdue(now, timeout)
     }
 
     fn is_bound_to_thread(&self) -> bool {
         self.bound
     }
 
-    /// For a thread with several queues or an event loop of its own. In its own sleep the ring
-    /// reports completions itself.
+    /// Needed only by a thread that sleeps on several queues or in an event loop: a thread that
+    /// sleeps in the ring is woken by it.
     fn watch(&mut self, sleeps: bool) {
         let Some(event) = self.interrupt.eventfd().filter(|_| self.watched != sleeps) else {
             return;
@@ -309,13 +311,15 @@ impl QueueTransport for UringQueue {
         } {
             Ok(()) => self.watched = sleeps,
             Err(error) => {
-                tracing::error!(%error, sleeps, "a queue's notification cannot be watched, or left alone")
+                tracing::error!(%error, sleeps, "cannot add a queue's eventfd to epoll, or remove it")
             }
         }
     }
 }
 
-/// A ring has no vector to mask and is not shared between threads, so most methods do nothing.
+/// A ring has no vector to mask and is not shared between threads, so most methods do nothing:
+/// nothing is armed, so `pending` (the check after arming) finds nothing, and the thread always has
+/// the notification role. The methods are described in [`Notification`].
 impl Notification for UringQueue {
     type Thread = WaiterId;
 

@@ -2,8 +2,9 @@
 //! after a reconnect.
 //!
 //! Messages to a server are never sent under the lock of `pinned`, because their reply may take
-//! seconds. The order makes up for it: memory is added to `pinned` first and mapped at the clients
-//! that there are then; a client that joins later takes `pinned` as it is at that moment.
+//! seconds. No client misses memory all the same: under the lock, memory is added to `pinned` and the
+//! current clients are listed; the memory is mapped at these after that. A client that joins later
+//! starts from `pinned`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +20,8 @@ use super::CurrentClient;
 #[derive(Debug)]
 pub(super) struct Mapper {
     connections: Vec<Arc<CurrentClient>>,
-    /// Every server is trusted not to take pages away (`trust=yes`).
+    /// Every server is trusted not to truncate the shared files, which would end this process by
+    /// SIGBUS (`trust=yes`).
     trusted: bool,
     /// Mapped memory by bus address. Never locked during a message to a server.
     pinned: Mutex<Pieces>,
@@ -68,11 +70,12 @@ impl Mapper {
     }
 
     /// Maps all pinned memory at a new client; `given` is what it has already. Repeats until
-    /// nothing changed any more, then calls `join` under the lock: from then on the client is sent
-    /// every change like any other. Returns what `join` says; false: it did not join.
+    /// `pinned` did not change meanwhile, then calls `join` under the lock. From then on `pin` and
+    /// `unpin` reach this client as they do the others. Returns what `join` returns; false: the
+    /// client did not join.
     ///
     /// # Errors
-    /// The server does not take it.
+    /// The server refuses the memory.
     pub(super) fn give(
         &self,
         client: &Client,
@@ -159,7 +162,7 @@ impl Pinner for Mapper {
         self.trusted
     }
 
-    /// In one piece: mapping a file touches none of its pages.
+    /// No limit: unlike pinning by VFIO, mapping a file costs nothing per page.
     fn chunk_bytes(&self) -> u64 {
         u64::MAX
     }

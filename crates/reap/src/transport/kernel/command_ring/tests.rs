@@ -202,21 +202,25 @@ fn commands_time_out_by_true_clock() {
     let Some((mut ring, _wake, _file)) = ring(64, false) else { return };
     let (second, timeout) = (Nanos::from_secs(1), Nanos::from_secs(10));
     let at = |seconds: u64| Nanos(seconds * second.0);
-    assert_eq!(ring.cancel_late(at(100), timeout), (0, Nanos::MAX), "nothing is out");
+    assert_eq!(ring.cancel_overdue(at(100), timeout), (0, Nanos::MAX), "nothing is out");
     // Behind, ahead, and in between the searches: as it was posted.
     let posted = [0, 5_000, 101].map(|seconds| post_read(&mut ring, seconds, at(seconds)));
     assert_eq!(
-        ring.cancel_late(at(102), timeout),
+        ring.cancel_overdue(at(102), timeout),
         (0, at(111)),
         "they have been out for two seconds at most"
     );
-    assert_eq!(ring.cancel_late(at(111), timeout), (1, at(112)), "the one whose clock is believed");
     assert_eq!(
-        ring.cancel_late(at(112), timeout),
+        ring.cancel_overdue(at(111), timeout),
+        (1, at(112)),
+        "the one whose clock is believed"
+    );
+    assert_eq!(
+        ring.cancel_overdue(at(112), timeout),
         (2, Nanos::MAX),
         "the others count from when they were first seen"
     );
-    assert_eq!(ring.cancel_late(at(10_000), timeout).0, 0, "each is cancelled once");
+    assert_eq!(ring.cancel_overdue(at(10_000), timeout).0, 0, "each is cancelled once");
     let mut found = 0;
     while found < posted.len() as u32 {
         ring.sleep(SleepFor::Completions(1), None);

@@ -37,7 +37,7 @@ pub fn bind(args: &BindArgs) -> Result<ExitCode> {
     let owner = args.user.as_deref().map(user).transpose()?;
     let members =
         function.group_members().with_context(|| format!("{bdf}: cannot read its IOMMU group"))?;
-    // If the driver is there, modprobe is not run: where vfio-pci is built into the kernel, modprobe
+    // modprobe is not run if the driver is there: where vfio-pci is built into the kernel, modprobe
     // may not exist.
     if !bus.has_driver(VFIO_PCI) {
         let output = Command::new("modprobe").args(["-a", VFIO_PCI, "vfio_iommu_type1"]).output();
@@ -224,8 +224,8 @@ fn refused(bdf: Bdf) -> String {
 }
 
 /// Opens with O_EXCL (open(2)) all namespaces of a controller that is bound to the kernel's driver.
-/// This fails if one of them, or a partition of it, is mounted, or used as swap or by LVM, MD or DM.
-/// While they are open, they cannot be used so.
+/// This fails if one of them, or a partition of it, is mounted, or used as swap or by LVM, MD or
+/// DM. While they are open, they cannot be used so.
 fn hold_namespaces(function: &Function) -> Result<Vec<File>> {
     let disks = disks(function.path(), Path::new("/sys/class/nvme-subsystem"))
         .with_context(|| format!("{}: cannot read its namespaces in /sys", function.bdf))?;
@@ -263,8 +263,8 @@ fn disks(function: &Path, subsystems: &Path) -> io::Result<Vec<String>> {
     Ok(found)
 }
 
-/// The namespace that an entry of a controller's directory in /sys stands for. The entries `nvme0n2`,
-/// and `nvme0c1n2` (a path to it), both give `nvme0n2`. `None` for other entries.
+/// The namespace that an entry of a controller's directory in /sys stands for. The entries
+/// `nvme0n2`, and `nvme0c1n2` (a path to it), both give `nvme0n2`. `None` for other entries.
 pub fn namespace_of(entry: &str) -> Option<String> {
     let (first, namespace) = entry.strip_prefix("nvme")?.rsplit_once('n')?;
     let name = format!(

@@ -3,7 +3,7 @@
 //! prints too.
 //!
 //! ```text
-//! scenario (--costs, --replay) ─► modes × seeds ─► Scenario::run_unless ─► rows ─► table, JSON, HTML
+//! scenario (--costs, --replay) ─► contenders × seeds ─► run_unless ─► rows ─► table, JSON, HTML
 //! ```
 
 mod convert;
@@ -41,8 +41,8 @@ const DEPTH: u32 = 4096;
 /// Runs `reap sim`.
 ///
 /// # Errors
-/// Invalid scenario, costs or iolog; a file that cannot be written; or a run that breaks an
-/// invariant of the simulator.
+/// An invalid scenario, price list (the machine's costs) or iolog; a file that cannot be written; or
+/// a run that breaks an invariant of the simulator.
 pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     let (json, html) = (args.json.as_deref(), args.html.as_deref());
     let costs = args.costs.as_deref().filter(|costs| costs.ends_with(".toml")).map(Path::new);
@@ -54,7 +54,7 @@ pub fn sim(args: &SimArgs) -> Result<ExitCode> {
     output::apart(read, &[("--json", json), ("--html", html)])?;
     let mut file = load(args.scenario.as_deref())?;
     if let Some(name) = &args.costs {
-        file.scenario.machine.costs = costs_of(name)?;
+        file.scenario.machine.costs = price_list(name)?;
     }
     if !args.replay.is_empty() {
         replay(&mut file, &args.replay)?;
@@ -250,15 +250,15 @@ fn replay(file: &mut ScenarioFile, iologs: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Costs by name, or from a .toml file of `reap calibrate`.
-fn costs_of(name: &str) -> Result<Costs> {
+/// A price list by name, or from a .toml file of `reap calibrate`.
+fn price_list(name: &str) -> Result<Costs> {
     if name.ends_with(".toml") {
         return calibrate::price_list(Path::new(name));
     }
     let known: Vec<&str> = file::COSTS.iter().map(|(name, _)| *name).collect();
     let unknown = || {
         anyhow!(
-            "unknown costs '{name}'; use {}, or a .toml file of `reap calibrate`",
+            "unknown price list '{name}'; use {}, or a .toml file of `reap calibrate`",
             known.join(", ")
         )
     };

@@ -3,8 +3,8 @@
 //! no thread and no NVMe types, so that the engine of `reap` and the simulator run the same code.
 //!
 //! A [`Policy`] plans the next step of one *software queue*: the requests of one thread, or of
-//! several that share it. It has one NVMe queue pair with an interrupt and, if the device permits, a
-//! second one without an interrupt: its *poll queue*. A [`Round`] shares one thread among its
+//! several that share it. It has one NVMe queue pair with an interrupt and, if the device permits,
+//! a second one without an interrupt: its *poll queue*. A [`Round`] shares one thread among its
 //! software queues, as NAPI shares a softirq. The caller, called the executor below, carries the
 //! [`Plan`] out and reports the result in [`Seen`]. **A policy cannot arm an interrupt**: it plans
 //! [`Plan::Sleep`], and only the executor arms, fences, polls again and blocks. This order is what
@@ -28,8 +28,8 @@
 //! to choose between the two queue pairs. After the batch's SQ doorbell it calls
 //! [`Policy::submitted`], and polls if [`Facts::submit_check`] is set. To wait, it calls
 //! [`Policy::next`] in a loop, each time with the result of the previous step, and carries out the
-//! [`Plan`]. If [`Seen::leaving`] is set, because the thread runs an event loop or an async runtime, the
-//! executor returns to the thread's code instead of blocking:
+//! [`Plan`]. If [`Seen::leaving`] is set, because the thread runs an event loop or an async
+//! runtime, the executor returns to the thread's code instead of blocking:
 //!
 //! | plan | step | what the next [`Seen`] reports |
 //! | --- | --- | --- |
@@ -42,8 +42,8 @@
 //! A [`Waiter`] holds the state between policy and executor for one software queue: the last plan,
 //! the input of the next one, whether the interrupt is masked, and, where threads share the queue,
 //! which of them its interrupt wakes. [`SLEEP`] lists the steps by which a thread goes to sleep on
-//! all its queues at once. Neither [`Waiter`] nor [`SLEEP`] does I/O: the executor implements the I/O as
-//! a [`Notification`].
+//! all its queues at once. Neither [`Waiter`] nor [`SLEEP`] does I/O: the executor implements the
+//! I/O as a [`Notification`].
 //!
 //! Where [`Facts::masks`] is set, the interrupt is masked while the thread is awake. The exception
 //! is a `Sleep` with `keep_armed`: after it the interrupt may stay armed, and then the next `Sleep`

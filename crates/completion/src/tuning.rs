@@ -120,9 +120,9 @@ impl DelayExponent {
         if self == DelayExponent::LATENCY_ALONE { f32::INFINITY } else { self.0 as f32 / 1e3 }
     }
 
-    /// The logarithm of the cost: (ln C + n · ln L) / (1 + n), for C and L in nanoseconds. The division keeps costs
-    /// comparable: for any n a difference of 0.01 is about 1 % of the factor with the greater
-    /// weight. For n = ∞ it is ln L, and C decides where latencies are within 1 %.
+    /// The logarithm of the cost: (ln C + n · ln L) / (1 + n), for C and L in nanoseconds. The
+    /// division keeps costs comparable: for any n a difference of 0.01 is about 1 % of the factor
+    /// with the greater weight. For n = ∞ it is ln L, and C decides where latencies are within 1 %.
     pub fn cost(self, cpu: f32, latency: f32) -> f32 {
         let (cpu, latency) = (cpu.max(1.0).ln(), latency.max(1.0).ln());
         let n = self.get();

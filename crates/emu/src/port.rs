@@ -15,8 +15,8 @@ pub enum SendResult {
 }
 
 /// The two buffers of Doorbell Buffer Config (Base 5.2.5): the host writes doorbell values to one
-/// instead of to the registers, and the controller writes EventIdx values to the other. Both buffers
-/// have the layout of the doorbell registers, limited to one page.
+/// instead of to the registers, and the controller writes EventIdx values to the other. Both
+/// buffers have the layout of the doorbell registers, limited to one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShadowBuffers {
     /// Bus address of the doorbell values.
@@ -76,8 +76,8 @@ pub trait Port {
     }
     /// Before the controller sleeps: sets EventIdx of a shadow doorbell to its last value, so that
     /// the host rings the register at the next change. Returns whether the doorbell has moved
-    /// already, in which case the host might not ring, and the controller must read the doorbell again.
-    /// Registers notify at every write and need no arming.
+    /// already, in which case the host might not ring, and the controller must read the doorbell
+    /// again. Registers notify at every write and need no arming.
     fn arm_doorbell(&self, _queue: QueueId, _completion: bool) -> bool {
         false
     }

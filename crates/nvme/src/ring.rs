@@ -82,7 +82,8 @@ pub trait SqSlots {
 pub trait CqSlots {
     /// Stores an entry: the first 8 bytes, then the 8 bytes with the phase tag, as a release.
     fn store(&self, slot: u32, cqe: &Cqe);
-    /// Loads an entry if its phase tag is `phase`: the second 8 bytes as an acquire, then the first.
+    /// Loads an entry if its phase tag is `phase`: the second 8 bytes as an acquire, then the
+    /// first 8.
     /// `None`: no new entry.
     fn load(&self, slot: u32, phase: bool) -> Option<Cqe>;
     /// Loads consecutive entries from `slot` and passes each to `each` with its element of `out`,

@@ -37,8 +37,8 @@ where
     ///
     /// To change the start mode: first change what `start_mode` returns, then
     /// [`request`](ModeCell::request) it of every owner. This function calls `start_mode` again
-    /// after it has discarded the old request. So a new start mode is either returned by that second
-    /// call, or its request comes after that call and stays.
+    /// after it has discarded the old request. So a new start mode is either returned by that
+    /// second call, or its request comes after that call and stays.
     pub fn begin(&self, start_mode: impl Fn() -> T) -> T {
         let mode = start_mode();
         let word = mode.into();

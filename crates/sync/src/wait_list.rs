@@ -12,9 +12,9 @@ use crate::{Mutex, WakeFlag, lock};
 /// ```
 ///
 /// Returned tags are not handed to a waiter: all waiting threads are woken and try again, each for
-/// its own software queue. If there are at least as many tags as queues, a woken thread that is slow
-/// to try does not hold up the others. With fewer tags, [`is_among_first`](TagWaitList::is_among_first) makes the
-/// waiters take turns.
+/// its own software queue. If there are at least as many tags as queues, a woken thread that is
+/// slow to try does not hold up the others. With fewer tags,
+/// [`is_among_first`](TagWaitList::is_among_first) makes the waiters take turns.
 #[derive(Debug, Default)]
 pub struct TagWaitList {
     /// Armed while a queue waits. It is disarmed under the lock of `waiting`, so it is armed

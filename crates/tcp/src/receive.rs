@@ -101,8 +101,8 @@ impl Receiver {
     }
 
     /// Buffers for the next read of the socket, in this order: the rest of the current payload,
-    /// then the staging buffer. After the read, pass the number of bytes to [`Receiver::filled`]. Both
-    /// are empty if the staging buffer is full: call [`Receiver::take`] first.
+    /// then the staging buffer. After the read, pass the number of bytes to [`Receiver::filled`].
+    /// Both are empty if the staging buffer is full: call [`Receiver::take`] first.
     pub fn space(&mut self) -> [&mut [u8]; 2] {
         self.compact();
         let payload = match &mut self.filling {

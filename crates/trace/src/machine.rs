@@ -2,8 +2,8 @@
 //! to which hardware queue.
 //!
 //! The eBPF program learns the line of a queue by itself when completions run in the interrupt
-//! handler, or in a softirq that only one line has raised. If it knows the line beforehand, the counts
-//! are exact from the first completion on, also for requests that complete on another CPU.
+//! handler, or in a softirq that only one line has raised. If it knows the line beforehand, the
+//! counts are exact from the first completion on, also for requests that complete on another CPU.
 
 use crate::Error;
 use crate::settings::usage;

@@ -62,7 +62,8 @@ fn default_scenario_compares_usual_modes() {
     );
 }
 
-/// Invariant 1, and the work of the machine: the parts of a CPU's time add up, and the table has them.
+/// Invariant 1, and the work of the machine: the parts of a CPU's time add up, and the table has
+/// them.
 #[test]
 fn rows_account_for_cpu_time() {
     let file = load(None).unwrap();

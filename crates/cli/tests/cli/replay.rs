@@ -90,7 +90,7 @@ fn price_list_from_a_file() {
     place.write("wrong.toml", "[thread]\nswich = 1\n");
     let wrong = place.reap("sim job.toml --costs wrong.toml");
     wrong.fails_with(&["wrong.toml:2:1", "thread.swich", "did you mean 'switch'?"]);
-    place.reap("sim --costs vn").fails_with(&["unknown costs 'vn'", "bare-metal, vm"]);
+    place.reap("sim --costs vn").fails_with(&["unknown price list 'vn'", "bare-metal, vm"]);
     // A scenario names it as well.
     place.write(
         "s.toml",

@@ -21,8 +21,8 @@ pub(super) const STRIDE: u8 = 0;
 const READ: Rights = Rights { read: true, write: false };
 const WRITE: Rights = Rights { read: false, write: true };
 
-/// Entry loaded from a queue whose memory is unmapped: an opcode of no command set. No host sees the
-/// entry's completion: the controller fails (CSTS.CFS) first.
+/// Entry loaded from a queue whose memory is unmapped: an opcode of no command set. No host sees
+/// the entry's completion: the controller fails (CSTS.CFS) first.
 const NO_COMMAND: u64 = 0x7f;
 
 /// State that the controller and the PCI function share.
@@ -346,8 +346,8 @@ impl Port for GuestPort {
     }
 }
 
-/// The doorbells as the controller reads them. The controller calls `ring_sq` and `ring_cq` only to set
-/// the initial values of a new queue.
+/// The doorbells as the controller reads them. The controller calls `ring_sq` and `ring_cq` only to
+/// set the initial values of a new queue.
 impl Doorbells for Host {
     fn ring_sq(&self, queue: QueueId, tail: u32) {
         self.set_doorbell(queue, false, tail);

@@ -876,8 +876,8 @@ impl TcpServer {
             // The association ends now, although the socket stays open for the TermReq.
             let id = connection.association.take();
             self.set_deadline(now() + LINGER, key);
-            // This is sent before the others are closed: a host that sees one close resets this one,
-            // and never receives the TermReq.
+            // This is sent before the others are closed: a host that sees one close resets this
+            // one, and never receives the TermReq.
             self.send(key, report);
             match id {
                 Some(id) => self.end(id, Some(key), &why, report),

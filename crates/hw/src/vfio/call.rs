@@ -80,9 +80,9 @@ pub(super) fn call_struct(
     first[..4].copy_from_slice(&bytes);
     words[0] = u64::from_ne_bytes(first);
     // SAFETY: the structure of each such call begins with `argsz`, and the kernel accesses at most
-    // that many bytes of it. `argsz` is the size of `words`, and `u64` is aligned for every field of
-    // the structure. Descriptors and addresses in it are checked by the kernel; memory that it pins is the responsibility of
-    // the caller (`Container`).
+    // that many bytes of it. `argsz` is the size of `words`, and `u64` is aligned for every field
+    // of the structure. Descriptors and addresses in it are checked by the kernel; memory that it
+    // pins is the responsibility of the caller (`Container`).
     to_result(unsafe {
         libc::ioctl(fd.as_fd().as_raw_fd(), opcode_of(call), words.as_mut_ptr().cast::<c_void>())
     })

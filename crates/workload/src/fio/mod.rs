@@ -50,8 +50,8 @@ pub struct Input<'a> {
 /// The files and environment variables that a job file refers to.
 pub trait Environment {
     /// The name and contents of the file that the file `from` includes as `path`. The name
-    /// is canonical: all paths to a file give the same name, so that cycles are detected. fio searches the working
-    /// directory, then the directory of `from`.
+    /// is canonical: all paths to a file give the same name, so that cycles are detected. fio
+    /// searches the working directory, then the directory of `from`.
     ///
     /// # Errors
     /// Why the file cannot be read.
@@ -230,7 +230,8 @@ impl Parser<'_> {
                 })
                 .ok();
         }
-        // Set before `JobBuilder::finish`, which puts `directory` before the names of these files as well.
+        // Set before `JobBuilder::finish`, which puts `directory` before the names of these files
+        // as well.
         if let Some(list) = list.as_ref().filter(|_| draft.job.filenames.is_empty()) {
             draft.job.filenames.clone_from(&list.files);
         }

@@ -311,7 +311,7 @@ impl QueueTransport for UringQueue {
         } {
             Ok(()) => self.watched = sleeps,
             Err(error) => {
-                tracing::error!(%error, sleeps, "cannot add a queue's eventfd to epoll, or remove it")
+                tracing::error!(%error, sleeps, "cannot add an eventfd to epoll, or remove it")
             }
         }
     }

@@ -2,9 +2,9 @@
 //! after a reconnect.
 //!
 //! Messages to a server are never sent under the lock of `pinned`, because their reply may take
-//! seconds. No client misses memory all the same: under the lock, memory is added to `pinned` and the
-//! current clients are listed; the memory is mapped at these after that. A client that joins later
-//! starts from `pinned`.
+//! seconds. No client misses memory all the same: under the lock, memory is added to `pinned` and
+//! the current clients are listed; the memory is mapped at these after that. A client that joins
+//! later starts from `pinned`.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -355,13 +355,12 @@ impl Adaptive {
             };
         }
         let (cost, known) = (Nanos((self.machine.cpu + self.machine.wake).0.max(1)), &self.known);
-        // With a backlog or an urgent command only latency counts, if spinning can reduce it
-        // noticeably.
+        // With a backlog or an urgent command only latency counts: no nap, and a spin if a backlog
+        // shrinks noticeably faster by it.
         let gathers = self.action.gathers();
-        let slow =
-            self.action != Action::Sleep || self.machine.delay.0 as f32 > known.latency / 20.0;
-        let hurried =
-            slow && self.backlog > 4.0 * self.room as f32 || seen.urgent_waiting > 0 && gathers;
+        let urgent = seen.urgent_waiting > 0 && gathers;
+        let backlog = self.backlog > 4.0 * self.room as f32;
+        let hurried = urgent || backlog && self.machine.delay.0 as f32 > known.latency / 20.0;
         // The larger n, the more CPU time a spin may cost compared with a sleep. A command that
         // takes longer than this may never complete, so the spin must be bounded.
         let limit = match self.action {
@@ -373,7 +372,7 @@ impl Adaptive {
             _ => Nanos::ZERO,
         };
         let nap = match self.action {
-            _ if hurried => 0.0,
+            _ if urgent || backlog => 0.0,
             // After several empty naps the device is in a slow phase, and more of them only cost
             // CPU time.
             action if gathers && self.naps < SEVERAL => self.nap_of(action),

@@ -53,14 +53,14 @@ struct ConnectionState {
     late: Option<u16>,
     /// Maximum bytes of memory per message, as the client negotiated.
     max_data: usize,
-    client: Client,
+    client: ClientState,
     /// Time waited since the sockets were polled last.
     waited: Nanos,
 }
 
 /// Whether a client replies to DMA messages correctly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Client {
+enum ClientState {
     /// No DMA message has been sent to the client yet.
     New,
     /// The client follows the specification.
@@ -83,7 +83,7 @@ impl ClientConnection {
             asked: 0,
             late: None,
             max_data: MAX_DATA as usize,
-            client: Client::New,
+            client: ClientState::New,
             waited: Nanos::ZERO,
         };
         Ok(ClientConnection { stream, inner: RefCell::new(inner) })
@@ -136,15 +136,15 @@ impl ClientConnection {
     /// Whether DMA messages may be sent: the client is connected, and has replied to each so far.
     pub(super) fn answers(&self) -> bool {
         let inner = self.inner.borrow();
-        !matches!(inner.client, Client::PermanentFailure { .. }) && inner.ended.is_none()
+        !matches!(inner.client, ClientState::PermanentFailure { .. }) && inner.ended.is_none()
     }
 
     /// Whether the client has stopped replying since the last call.
     pub(super) fn take_given_up(&self) -> bool {
         let client = &mut self.inner.borrow_mut().client;
-        let news = *client == Client::PermanentFailure { told: false };
+        let news = *client == ClientState::PermanentFailure { told: false };
         if news {
-            *client = Client::PermanentFailure { told: true };
+            *client = ClientState::PermanentFailure { told: true };
         }
         news
     }
@@ -175,11 +175,11 @@ impl ConnectionState {
     /// the specification. QEMU 11 does not: its reply to DMA_WRITE lacks the range, and it reads
     /// data four bytes too early.
     fn transfer(&mut self, ask: &DmaRequest<'_>, into: &mut [u8]) -> bool {
-        if self.client == Client::New {
+        if self.client == ClientState::New {
             if !self.ask(&DmaRequest::Write { address: ask.range().0, data: &[] }, &mut []) {
                 return false;
             }
-            self.client = Client::Answers;
+            self.client = ClientState::Answers;
         }
         self.ask(ask, into)
     }
@@ -187,7 +187,7 @@ impl ConnectionState {
     /// Sends a DMA message and waits for the reply, which fills `into`. Returns false if the client
     /// refuses, replies with something else, or times out.
     fn ask(&mut self, ask: &DmaRequest<'_>, into: &mut [u8]) -> bool {
-        if matches!(self.client, Client::PermanentFailure { .. }) || self.ended.is_some() {
+        if matches!(self.client, ClientState::PermanentFailure { .. }) || self.ended.is_some() {
             return false;
         }
         // Each request has a new ID: a late reply to an earlier request must not be taken for the
@@ -214,7 +214,7 @@ impl ConnectionState {
     }
 
     fn give_up(&mut self) -> bool {
-        self.client = Client::PermanentFailure { told: false };
+        self.client = ClientState::PermanentFailure { told: false };
         false
     }
 

@@ -34,13 +34,13 @@ pub(super) fn path_of(socket: &Path) -> PathBuf {
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) listener: Listener,
-    clients: Vec<Client>,
+    clients: Vec<ControlClient>,
     /// Poller key of the next client.
     next_key: u64,
 }
 
 #[derive(Debug)]
-struct Client {
+struct ControlClient {
     key: u64,
     stream: UnixStream,
     line: Vec<u8>,
@@ -68,7 +68,7 @@ impl Control {
                 // clients out.
                 self.clients.remove(0);
             }
-            self.clients.push(Client { key, stream, line: Vec::new() });
+            self.clients.push(ControlClient { key, stream, line: Vec::new() });
         }
     }
 
@@ -109,7 +109,7 @@ enum ReadResult {
     End,
 }
 
-impl Client {
+impl ControlClient {
     /// Reads until the line is complete or no bytes are left.
     fn read(&mut self) -> ReadResult {
         let mut bytes = [0; 256];

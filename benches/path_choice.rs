@@ -1,5 +1,6 @@
-//! Nanoseconds for one a choice and its end of a path, by policy: `cargo bench -p reap-nvme --bench
-//! path_choice`. Half a minute.
+//! Nanoseconds to choose a path and count the request (the post's hooks "choose" and "start"), and
+//! to count its completion ("end"), by policy: `cargo bench -p reap-nvme --bench path_choice`. Half a
+//! minute.
 //!
 //! Every cell is measured in every round, so that whatever else the machine does meets them all. A
 //! figure is the median over rounds, of the first thread. `paths` counts instructions of whole
@@ -46,25 +47,35 @@ impl Submitter {
         }
     }
 
-    /// Requests, each of which takes the place of the oldest one in flight.
+    /// Sends this many requests in groups of [`IN_FLIGHT`], each of which then ends. Returns the time
+    /// of choosing and of ending.
     #[inline(never)]
-    fn submit(&mut self, times: usize) {
+    fn submit(&mut self, times: usize) -> (Nanos, Nanos) {
         let class = Class::new(Op::Read, 4096);
-        for _ in 0..times {
-            self.clock += 1;
-            let now = Nanos(self.clock * 100);
-            let oldest = &mut self.in_flight[self.clock as usize % IN_FLIGHT];
-            if let Some(token) = oldest.take() {
-                self.selector.end(token, LATENCY, now);
+        let (mut chosen, mut ended) = (Nanos::ZERO, Nanos::ZERO);
+        for _ in 0..times / IN_FLIGHT {
+            let before = hw::now();
+            for token in &mut self.in_flight {
+                self.clock += 1;
+                let now = Nanos(self.clock * 100);
+                self.selector.begin(now);
+                *token = self.selector.send_next(black_box(self.all), class, now);
+                self.selector.commit(now);
             }
-            self.selector.begin(now);
-            *oldest = self.selector.send_next(black_box(self.all), class, now);
-            self.selector.commit(now);
+            let between = hw::now();
+            for token in &mut self.in_flight {
+                if let Some(token) = token.take() {
+                    self.selector.end(token, LATENCY, Nanos(self.clock * 100));
+                }
+            }
+            (chosen, ended) = (chosen + (between - before), ended + (hw::now() - between));
         }
+        (chosen, ended)
     }
 }
 
-fn measure(paths: &Arc<Paths>, threads: usize, cpus: &[usize]) -> f64 {
+/// Nanoseconds of a choice, and of an end.
+fn measure(paths: &Arc<Paths>, threads: usize, cpus: &[usize]) -> (f64, f64) {
     let (together, over) = (Barrier::new(threads), AtomicBool::new(false));
     thread::scope(|scope| {
         for n in 1..threads {
@@ -73,7 +84,7 @@ fn measure(paths: &Arc<Paths>, threads: usize, cpus: &[usize]) -> f64 {
                 let mut submitter = Submitter::new(paths, n, cpus);
                 together.wait();
                 while !over.load(Relaxed) {
-                    submitter.submit(16);
+                    submitter.submit(IN_FLIGHT);
                 }
             });
         }
@@ -81,11 +92,9 @@ fn measure(paths: &Arc<Paths>, threads: usize, cpus: &[usize]) -> f64 {
             let mut submitter = Submitter::new(paths, 0, cpus);
             together.wait();
             submitter.submit(REQUESTS / 8);
-            let before = hw::now();
-            submitter.submit(REQUESTS);
-            let spent = hw::now() - before;
+            let (chosen, ended) = submitter.submit(REQUESTS);
             over.store(true, Relaxed);
-            spent.0 as f64 / REQUESTS as f64
+            (chosen.0 as f64 / REQUESTS as f64, ended.0 as f64 / REQUESTS as f64)
         });
         first.join().expect("the thread ends by itself")
     })
@@ -110,9 +119,13 @@ fn main() {
             }
         }
         print!("{:<24}", policy.name());
-        for mut all in measured {
-            all.sort_by(f64::total_cmp);
-            print!("{:>16.1}", all[all.len() / 2]);
+        for all in measured {
+            let median = |mut of: Vec<f64>| {
+                of.sort_by(f64::total_cmp);
+                of[of.len() / 2]
+            };
+            let (chosen, ended): (Vec<f64>, Vec<f64>) = all.into_iter().unzip();
+            print!("{:>16}", format!("{:.1} + {:.1}", median(chosen), median(ended)));
         }
         println!();
     }

@@ -331,7 +331,6 @@ impl Selector {
         let policy = self.shared.policy();
         if self.policy != policy {
             // The old policy's choices are counted by its weights.
-            // The old policy's choices are counted by its weights.
             self.commit(now);
             (self.policy, self.among, self.ranked_for) = (policy, PathSet::NONE, UNRANKED);
         }

@@ -34,7 +34,7 @@ fn a_typo_in_each_argument() {
     fails("run job.fio --device mem:1X", &["--device", "column 5", "K, M, G, T or P"]);
     fails(
         "run job.fio --device mme:1M",
-        &["no scheme `mme:`", "`mem:`, `file:`, `kernel:`, `pcie:`, `vfio-user:` and `multipath:`"],
+        &["no scheme `mme:`", "`vfio-user:`, `tcp://` and `multipath:`"],
     );
     fails("run job.fio --device mem:1M?profil=tlc", &["column 8", "did you mean `profile`?"]);
     fails(

@@ -51,7 +51,7 @@ fn errors_name_their_column() {
     for (uri, column, words) in [
         ("", 1, "expected `mem:SIZE`"),
         ("disk:1G", 1, "no scheme `disk:`"),
-        ("/dev/nvme0n1", 1, "is `kernel:PATH`"),
+        ("/dev/nvme0n1", 1, "use `kernel:PATH` for the file"),
         ("0000:01:00.0", 1, "for the drive at that PCI address use `pcie:0000:01:00.0`"),
         ("mem:", 5, "is not a size"),
         ("mem:12X", 5, "not a unit of size"),
@@ -66,7 +66,7 @@ fn errors_name_their_column() {
         ("mem:1G?properties=soon", 8, "expected `now` or `late`"),
         ("mem:1G?property=late", 8, "did you mean `properties`"),
         ("mem:1G?pending=maybe", 8, "expected `cleared`, `kept` or `none`"),
-        ("mem:1G?masks=no&pending=kept", 5, "no message is ever pending"),
+        ("mem:1G?masks=no&pending=kept", 5, "needs vectors that can be masked"),
         ("mem:1G?fetch=soon", 8, "expected `late`, `early` or `mixed`"),
         ("mem:1G?aborts=first", 8, "expected `before`, `after`, `deferred` or `never`"),
         ("mem:1G?doorbells=slow", 8, "expected `now`, `late` or `mapped`"),

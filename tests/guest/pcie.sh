@@ -121,7 +121,7 @@ for signal in KILL INT; do
     reap run /tmp/endless.fio --allow-writes --device "pcie:$first" >/tmp/endless 2>&1 &
     running=$!
     sleep 4
-    says "is in use by VFIO: process $running (reap)" reap unbind "$first"
+    says "is in use through VFIO: process $running (reap)" reap unbind "$first"
     kill -$signal $running
     wait $running
     done_by "the drive after SIG$signal" reap run /tmp/ours_again.fio --device "pcie:$first"

@@ -60,7 +60,7 @@ mod models {
                     let notifies = match omit {
                         Omit::PostersFence => {
                             shared.posted.pending[0].fetch_or(1 << vector, Ordering::Release);
-                            shared.posted.claim()
+                            shared.posted.claim_notification()
                         }
                         _ => shared.posted.post(vector),
                     };

@@ -62,7 +62,7 @@ def sockets(process):
     try:
         return sum(os.readlink(f"{folder}/{file}").startswith("socket:") for file in os.listdir(folder))
     except OSError:
-        # One was closed meanwhile, or the process has ended.
+        # A descriptor was closed since, or the process has ended.
         return 0
 
 

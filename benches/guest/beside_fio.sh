@@ -1,5 +1,5 @@
 # In the guest: fio on the kernel's driver and Reap on the same drive or, with `tcp`, target of nvmet, turn by turn. Each run stands between two marks of the
-# plugin count.c, and is told in a line.
+# plugin count.c, and is printed in a line.
 #   beside_fio.sh ROUNDS [pcie|tcp]
 set -u
 . /parts.sh

@@ -24,8 +24,8 @@ pub enum QueueSizeError {
         /// The size requested.
         entries: u32,
     },
-    /// There is no tag, or so many that the rings could overrun or command identifiers would not be
-    /// unique.
+    /// There is no tag, or with this number of them the rings could overrun or command identifiers
+    /// would not be unique.
     #[error(
         "queue {id} with {tags} tags: it must have 1 to {max} (a ring of N entries holds N-1 commands, and a queue has at most 4095 tags)"
     )]

@@ -24,7 +24,7 @@ pub(crate) struct Ablation {
     pub(crate) hands_off_role: bool,
     /// A thread with commands on a poll queue naps instead of sleeping.
     pub(crate) naps_on_poll_queue: bool,
-    /// Policies are told that the application waits for each of its commands (urgent commands).
+    /// Policies see that the application waits for each of its commands (urgent commands).
     pub(crate) reports_urgent: bool,
     /// Writes that were sent to a lost controller are retried on another path only when the lost
     /// controller can no longer execute them.

@@ -87,7 +87,7 @@ impl WakeFlag {
 /// | arm the own flag | before the role is taken | a thread that names this one its successor finds the flag disarmed, and sends no signal |
 /// | take the notification role | before the notification is unmasked | this thread changes a mask that another thread owns |
 /// | unmask the notification | before the check | an entry that arrives in between sends no message |
-/// | check | last | entries that arrived before the steps above are found by nobody |
+/// | check | last | entries that arrived before the steps above are never found |
 pub trait SleepSteps {
     /// Identifies a thread in the notification role.
     type Thread;

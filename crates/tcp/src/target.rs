@@ -151,7 +151,7 @@ pub struct Target {
     /// Commands that wait for buffer memory.
     waiting: VecDeque<Sqe>,
     /// A command whose in-capsule data wait for buffer memory, and the bytes of data. Nothing is
-    /// received meanwhile, as these data come next in the stream.
+    /// received until then, as these data come next in the stream.
     capsule: Option<(Sqe, u32)>,
     transfers: Vec<Option<Transfer>>,
     asked: Vec<Option<Asked>>,

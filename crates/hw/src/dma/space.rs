@@ -1,4 +1,4 @@
-//! Allocation of bus addresses, for a pool and for the regions registered beside it. They never
+//! Allocation of bus addresses, for a pool and for the regions registered in addition to it. They never
 //! equal pointers, and fit the address width of the device.
 
 use std::collections::BTreeMap;

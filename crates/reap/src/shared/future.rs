@@ -15,8 +15,8 @@ use super::future_states::FutureStates;
 use crate::error::IoError;
 use crate::request::Completion;
 
-/// The future of a submitted request. It may be sent to and awaited on any thread. Meanwhile the
-/// queue that the request was submitted to has to be driven: by
+/// The future of a submitted request. It may be sent to and awaited on any thread. Until then
+/// the queue that the request was submitted to has to be driven: by
 /// [`Queue::block_on`](crate::Queue::block_on), by
 /// [`Queue::poll_events`](crate::Queue::poll_events), or by a [`Reactor`](crate::Reactor). The
 /// output is a [`Completion`], or the part of it that the submitting method returns.

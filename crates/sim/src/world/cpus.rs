@@ -221,7 +221,7 @@ impl World<'_> {
         let left = self.tasks[task].left.take().unwrap_or_default();
         // Entries may have come while a spinning thread was preempted.
         let left = self.left_of_spin(task).unwrap_or(left);
-        // Other threads and handlers that ran here meanwhile have evicted part of the thread's
+        // Other threads and handlers that ran here since then have evicted part of the thread's
         // working set.
         let others = self.cpus[cpu].busy() - self.tasks[task].left_at;
         let this = &mut self.cpus[cpu];

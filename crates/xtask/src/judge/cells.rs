@@ -36,7 +36,7 @@ pub enum Kind {
     },
     /// Closed loop: always as many I/Os in flight as the queue depth.
     Closed,
-    /// Closed loop in which the thread computes after each wait. I/Os in flight continue meanwhile.
+    /// Closed loop in which the thread computes after each wait. I/Os in flight continue during that time.
     Think {
         /// Computing time.
         think: Nanos,

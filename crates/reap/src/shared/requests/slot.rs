@@ -24,7 +24,7 @@ pub(crate) enum Claim {
     Batch,
     /// A future, by its ticket.
     Future(u32),
-    /// Nobody: the queue is gone, and the completion is dropped.
+    /// No receiver: the queue is gone, and the completion is dropped.
     Dropped,
 }
 

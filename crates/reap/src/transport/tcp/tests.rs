@@ -458,7 +458,7 @@ fn idle_host_sends_only_keep_alive() {
     assert!(sent <= most, "{sent} commands, {most} at most");
 }
 
-/// A relay between host and target that ends its first connections, so many times, after some bytes
+/// A relay between host and target that ends its first connections, a given number of them, after some bytes
 /// of the target's, and refuses later ones.
 fn relay(to: SocketAddr, bytes: u64, times: u32) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -70,7 +70,7 @@ impl Mapper {
     }
 
     /// Maps all pinned memory at a new client; `given` is what it has already. Repeats until
-    /// `pinned` did not change meanwhile, then calls `join` under the lock. From then on `pin` and
+    /// `pinned` has not changed since, then calls `join` under the lock. From then on `pin` and
     /// `unpin` reach this client as they do the others. Returns what `join` returns; false: the
     /// client did not join.
     ///
